@@ -31,7 +31,7 @@ def make_origins(kind: Kind, x: Inputs, cells: Mapping[str, Sequence[Any]]) -> l
     Args:
         kind: kind of the task.
         x: inputs of the task.
-        cells: cells of the file by field name, from `lmzoo_cli.examples.read_origins`; ids replace the inputs.
+        cells: columns of the file by field name, from `lmzoo_cli.examples.read_origins`; an "id" replaces the inputs.
     """
     columns = dict(cells)
     if "id" not in cells:
@@ -48,7 +48,7 @@ def _get_first_text(example: Any) -> str:
 
 
 def write_json_lines(file: BinaryIO, pairs: Iterable[tuple[Origin, Any]]) -> None:
-    """Write a line with a JSON object for each example."""
+    """Write each `(origin, answer)` pair as a line with a JSON object."""
     for origin, answer in pairs:
         line = json.dumps(_make_row(origin, answer), ensure_ascii=False, default=str)
         file.write(f"{line}\n".encode(errors="replace"))
@@ -129,7 +129,7 @@ def choose_format(to: str | None, output: str | None, format: str | None) -> str
 
 
 def check_answers(output: str | None, overwrite: bool) -> None:
-    """Check that `output` can be written, unless it is a URL or None, which stands for the standard output.
+    """Check that the file `output` can be written; a URL, or None for standard output, is not checked.
 
     Raises:
         OSError: If `output` exists and `overwrite` is False, or `output` cannot be written.
@@ -140,7 +140,11 @@ def check_answers(output: str | None, overwrite: bool) -> None:
 
 @contextmanager
 def open_output(path: str | None) -> Iterator[BinaryIO]:
-    """Open a file that is written atomically, or standard output if `path` is None."""
+    """Yield a file that is written atomically, or standard output if `path` is None.
+
+    Raises:
+        typer.Exit: If the program that reads standard output has closed the pipe.
+    """
     if path is not None:
         with whole_file(path) as file:
             yield file
@@ -154,18 +158,18 @@ def open_output(path: str | None) -> Iterator[BinaryIO]:
 
 
 def _make_row(origin: Origin, answer: Any) -> dict[str, Any]:
-    """Return the fields of an origin, followed by the fields of its answer or, for several answers, one list."""
+    """Return the fields of an origin, followed by the fields of its answer or, for a list of answers, by "answers"."""
     fields = {"answers": answer} if isinstance(answer, list) else _get_fields(answer)
     return {**origin, **round_numbers(fields)}
 
 
 def _add_origin(origin: Origin, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of an origin and then of an answer, renamed if the origin has a field of the same name."""
+    """Return the fields of an origin, then an answer's, prefixed with `answer_` if the origin has the same name."""
     return {**origin, **{f"answer_{name}" if name in origin else name: value for name, value in fields.items()}}
 
 
 def _flatten(answer: Any) -> Iterator[Any]:
-    """Iterate over the answers in nested lists."""
+    """Iterate over the answers in nested lists, or yield a single answer."""
     for item in answer if isinstance(answer, list) else [answer]:
         if isinstance(item, list):
             yield from _flatten(item)

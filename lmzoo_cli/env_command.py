@@ -35,7 +35,7 @@ def env() -> None:
     """
     # Read before `_load_backend`: importing lmzoo sets TF_ENABLE_ONEDNN_OPTS, and the report shows the user's settings.
     settings = [f"{name}={os.environ[name]}" for name in _VARIABLES if name in os.environ]
-    parts = {
+    entries = {
         "lmzoo": importlib.metadata.version("lmzoo"),
         "Python": platform.python_version() + (" (conda)" if Path(sys.prefix, "conda-meta").is_dir() else ""),
         "system": platform.platform(),
@@ -43,7 +43,7 @@ def env() -> None:
         **_read_versions(),
         **_load_backend(),
     }
-    show_parts({**parts, "settings": " ".join(settings) or "none"})
+    show_parts({**entries, "settings": " ".join(settings) or "none"})
 
 
 def _read_processor() -> dict[str, str]:
@@ -63,7 +63,7 @@ def _read_processor() -> dict[str, str]:
 def _read_versions() -> dict[str, str]:
     """Return the version of each dependency, and in one line the installed packages of the extras."""
     required_versions = {}
-    extras = {}
+    extra_versions = {}
     for requirement in importlib.metadata.requires("lmzoo") or ():
         name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
         try:
@@ -73,8 +73,10 @@ def _read_versions() -> dict[str, str]:
         if "extra ==" not in requirement:
             required_versions[name] = version or "not installed"
         elif version and name != "lmzoo":
-            extras[name] = version
-    extra_packages = [f"{name} {extras[name]}" for name in sorted(extras.keys() - required_versions.keys())]
+            extra_versions[name] = version
+    extra_packages = [
+        f"{name} {extra_versions[name]}" for name in sorted(extra_versions.keys() - required_versions.keys())
+    ]
     return {**required_versions, "extras": ", ".join(extra_packages) or "none"}
 
 

@@ -1,4 +1,4 @@
-"""Readers that turn files, and the options that describe them, into the examples of a command, `x` and `y`."""
+"""Readers of the examples of a command, `x` and `y`, from files and the options that describe them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def open_stream(
     label_type: Callable[[str], object],
     separator: str | None,
 ) -> tuple[ExampleStream, Iterator[Any] | None]:
-    """Open several files as a stream, and return it with an iterator over the labels, or None if `label` is None.
+    """Return several files as a stream of examples, and an iterator over the labels, or None if `label` is None.
 
     Args:
         source: directory or glob pattern.
@@ -53,7 +53,7 @@ def open_stream(
         text: column of the texts, or a tuple of two columns for pairs.
         label: column of the labels, or None.
         label_type: function that converts the text of a label to the label.
-        separator: separator of several labels in a cell, or None for one label.
+        separator: separator between the labels in a cell, or None for one label per cell.
 
     Raises:
         ValueError: If a column does not exist.
@@ -98,14 +98,16 @@ def read_texts(
     label_type: Callable[[str], object] = str,
     separator: str | None = None,
 ) -> Examples:
-    """Read texts or pairs of texts and, if `labeled`, class names; several files are opened as a stream."""
-    text = _parse_column(columns.text or "text")
-    pair = columns.pair and _parse_column(columns.pair)
-    label = _parse_column(columns.label or "label") if labeled else None
+    """Read texts or pairs of texts and, if `labeled`, their labels; several files are opened as a stream."""
+    text_column = _parse_column(columns.text or "text")
+    pair_column = columns.pair and _parse_column(columns.pair)
+    label_column = _parse_column(columns.label or "label") if labeled else None
     if isinstance(source, Path) and is_several(source):
-        texts = text if pair is None else (text, pair)
-        return open_stream(source, columns, texts, label, label_type, separator)  # type: ignore[return-value]
-    return read_table(source, text, pair, label, label_type, labels, separator=separator, **columns.file_options)
+        text_columns = text_column if pair_column is None else (text_column, pair_column)
+        return open_stream(source, columns, text_columns, label_column, label_type, separator)  # type: ignore[return-value]
+    return read_table(
+        source, text_column, pair_column, label_column, label_type, labels, separator=separator, **columns.file_options
+    )
 
 
 def read_label_sets(source: Source, columns: Columns, labeled: bool, labels: Allowed = None) -> Examples:
@@ -125,7 +127,7 @@ def read_numbers(source: Source, columns: Columns, labeled: bool, labels: Allowe
 
 
 def read_pairs(source: Source, columns: Columns, labeled: bool, labels: Allowed = None) -> Examples:
-    """Read pairs of texts, and numbers if the label column is set; if not `labeled`, also accept single texts."""
+    """Read pairs of texts, with numbers as labels if a label column is set; if not `labeled`, accept single texts."""
     if labeled and columns.pair is None:
         raise ValueError("This task learns from pairs: name the column of the second texts (--pair).")
     return read_numbers(source, columns, labeled and columns.label is not None)
@@ -151,8 +153,9 @@ def read_words(source: Source, columns: Columns, labeled: bool, labels: Allowed 
     if not labeled and format not in WORDS:
         texts, _ = read_texts(source, columns, labeled)
         lines = [*filter(str.strip, texts)]
-        same_length = len(lines) > 1 and len({len(line.split()) for line in lines}) == 1  # as in files with columns
-        if columns.format is None and same_length and all(map(_LABELED_LINE.search, lines)):
+        # Files with columns have the same number of words in each line.
+        have_same_length = len(lines) > 1 and len({len(line.split()) for line in lines}) == 1
+        if columns.format is None and have_same_length and all(map(_LABELED_LINE.search, lines)):
             raise ValueError(
                 "Every line ends in a label, as in files with one word per line: pass --format conll, or txt if the "
                 "lines are texts."
@@ -160,13 +163,13 @@ def read_words(source: Source, columns: Columns, labeled: bool, labels: Allowed 
         return texts, None
     if columns.format not in (None, *WORDS):
         raise ValueError(f"Words and their labels are read from conll or conllu, not from {columns.format}.")
-    word = columns.text and _parse_column(columns.text)
-    label = columns.label and _parse_column(columns.label)
-    return read_conll(source, word, label, labeled, labels, format == "conllu", columns.encoding)
+    word_column = columns.text and _parse_column(columns.text)
+    label_column = columns.label and _parse_column(columns.label)
+    return read_conll(source, word_column, label_column, labeled, labels, format == "conllu", columns.encoding)
 
 
 def read_questions(source: Source, columns: Columns, labeled: bool, labels: Allowed = None) -> Examples:
-    """Read questions, contexts and answers; if not `labeled`, also accept tables."""
+    """Read questions, contexts and, if `labeled`, answers; if not `labeled`, also accept tables."""
     if labeled or (columns.format or get_suffix(source)) in ("squad", ".json"):
         return read_squad(source, labeled)
     columns = replace(columns, text=columns.text or "question", pair=columns.pair or "context")
@@ -174,7 +177,7 @@ def read_questions(source: Source, columns: Columns, labeled: bool, labels: Allo
 
 
 def read_prompts(source: Source, columns: Columns, labeled: bool, labels: Allowed = None) -> Examples:
-    """Read prompts, their choices, and the index of the right choice of each prompt."""
+    """Read prompts, their choices and, if `labeled`, the index of each prompt's right choice."""
     choice_columns = [_parse_column(name) for name in (columns.choices or "ending0,ending1,ending2,ending3").split(",")]
     start_column = columns.pair or (None if columns.choices else "sent2")
     return read_choices(

@@ -41,8 +41,9 @@ def check_options(options: FitOptions, kind: Kind, long_texts: WindowOptions) ->
     """Check the options of `lmzoo fit` before any examples are read.
 
     Raises:
-        OSError: If the output cannot be written.
-        ValueError: If options conflict, or the preset is unknown.
+        OSError: If the output exists and is not to be overwritten, or cannot be written.
+        ValueError: If the output does not end in ".keras", options conflict or do not apply to the task, or the preset
+            is unknown.
     """
     check_output(options.output, options.overwrite, suffix=".keras")
     if options.validation and options.validation_split:
@@ -71,8 +72,8 @@ class FitExamples:
         y: labels of the training examples.
         validation: inputs and labels of the validation examples, or None.
         class_names: names of the classes, or None if labels have no names.
-        counts: numbers of examples by class, one counter for the training examples and, if there are any, one for the
-            validation examples.
+        counts: counters of the labels by class, for the training examples and then for any validation examples; empty
+            if labels have no names.
         weights: weights of the training examples, or None.
     """
 
@@ -91,7 +92,7 @@ def fine_tune(options: FitOptions, columns: Columns, kind: Kind, long_texts: Win
     recipe = choose_recipe(task, options)
     if examples.class_names:
         titles = ["label", "training", "validation"][: len(examples.counts) + 1]
-        show(titles, [[name, *(count[name] for count in examples.counts)] for name in examples.class_names])
+        show(titles, [[name, *(counter[name] for counter in examples.counts)] for name in examples.class_names])
     history = train(task, options, examples, recipe)
     if isinstance(task, QuestionAnswerer) and examples.validation:
         _fit_null_threshold(task, *examples.validation, recipe.batch_size)
@@ -211,8 +212,8 @@ def class_weights(entries: Sequence[str], counts: Mapping[str, int]) -> dict[str
     are then left out.
 
     Args:
-        entries: values of `--class-weight`.
-        counts: number of training examples of each class.
+        entries: values of `--class-weight`, such as "spam=5".
+        counts: number of training examples by class.
 
     Raises:
         ValueError: If a class is unknown, or a weight is not a number of at least 0.

@@ -42,8 +42,8 @@ def attention(
 
     task, inputs = _load(model, texts)
     with show_status("Compiling and reading"):
-        scores = analysis.attention(task, _pair_with_context(inputs, context))
-        analysis.write_attention(output, scores, f"Attention of {Path(model).name}")
+        attentions = analysis.attention(task, _pair_with_context(inputs, context))
+        analysis.write_attention(output, attentions, f"Attention of {Path(model).name}")
     typer.echo(f"Wrote {output}.")
 
 
@@ -79,8 +79,8 @@ def report(
         raise ValueError(f"A report is on the examples of one file, not of a directory or a pattern: {data}.")
     values_by_column = read_columns(data, columns, by or [])
     check_optional_tables(x, True, values_by_column)
-    scores = add_optional_tables(score(kind, task, x, y, batch_size), x, True, values_by_column)
-    analysis.write_report(output, scores, f"{Path(model).name} on {data.name}")
+    task_report = add_optional_tables(score(kind, task, x, y, batch_size), x, True, values_by_column)
+    analysis.write_report(output, task_report, f"{Path(model).name} on {data.name}")
     typer.echo(f"Wrote {output}.")
 
 
@@ -123,14 +123,14 @@ def senses(
         embedder = task if isinstance(task, TextEmbedder) else TextEmbedder(task.backbone, task.preprocessor)
         occurrences = analysis.senses(embedder, word, inputs, layers=layer, groups=groups)
     rows: list[dict[str, Any]] = []
-    for sense in sorted(occurrences, key=lambda sense: sense.group):
-        text = inputs[sense.text]
+    for occurrence in sorted(occurrences, key=lambda occurrence: occurrence.group):
+        text = inputs[occurrence.text]
         if as_json:
-            rows.append({"group": sense.group, "text": text, "start": sense.start, "end": sense.end})
+            rows.append({"group": occurrence.group, "text": text, "start": occurrence.start, "end": occurrence.end})
         else:
             line = Line(text)
-            line.stylize("bold reverse", sense.start, sense.end)
-            rows.append({"group": str(sense.group), "text": line})
+            line.stylize("bold reverse", occurrence.start, occurrence.end)
+            rows.append({"group": str(occurrence.group), "text": line})
     _print(rows, as_json)
 
 
@@ -172,9 +172,9 @@ def why(
 
     task, inputs = _load(model, texts)
     explain: Any = analysis.integrated_gradients if gradients else analysis.leave_out
-    chosen_word: Any = int(word) if word and word.isdecimal() else word
+    word_or_index: Any = int(word) if word and word.isdecimal() else word
     with show_status("Compiling and reading"):
-        attributions = explain(task, _pair_with_context(inputs, context), target=target, word=chosen_word)
+        attributions = explain(task, _pair_with_context(inputs, context), target=target, word=word_or_index)
     if page:
         analysis.write_attributions(page, attributions, f"Contributions to answers of {Path(model).name}")
         typer.echo(f"Wrote {page}.")
@@ -200,15 +200,16 @@ def _pair_with_context(texts: list[str], context: str | None) -> list[Any]:
     return [*texts] if context is None else [(text, context) for text in texts]
 
 
-def _load(model: str, arguments: list[str] | None) -> tuple[Task, list[str]]:
+def _load(model: str, text_arguments: list[str] | None) -> tuple[Task, list[str]]:
     """Load a task, or a `TextEmbedder` if a preset has no head, and read the texts.
 
     Args:
         model: a .keras file or a preset.
-        arguments: texts, or None for the lines of standard input.
+        text_arguments: texts, or None for the lines of standard input.
 
     Raises:
-        ValueError: If there are no texts, or the model cannot be loaded or is not a task.
+        FileNotFoundError: If `model` is a .keras file that does not exist.
+        ValueError: If there are no texts, `model` cannot be loaded, or it is not a task.
     """
     from lmzoo.models import TextEmbedder
     from lmzoo.presets.source import open_source
@@ -216,13 +217,13 @@ def _load(model: str, arguments: list[str] | None) -> tuple[Task, list[str]]:
     from lmzoo.tasks import Task
     from lmzoo_cli.model_loading import find_file, load_file
 
-    texts = arguments or read_lines()
+    texts = text_arguments or read_lines()
     if not texts:
         raise ValueError("There are no texts: pass them as arguments, or as lines of the standard input.")
-    file = find_file(model)
+    path = find_file(model)
     with show_status(f"Loading {model}"):
-        if file is not None:
-            task = load_file(file)  # of any class, such as Pretrainer, which `load_task` refuses
+        if path is not None:
+            task = load_file(path)  # of any class, such as Pretrainer, which `load_task` refuses
             if not isinstance(task, Task):
                 raise ValueError(f"{model} holds a {type(task).__name__}, which is not a task.")
             return task, texts

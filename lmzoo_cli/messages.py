@@ -40,7 +40,7 @@ class Command(TyperCommand):
 
 
 def _describe(error: Exception, command: Any) -> str:
-    """Return an error's message, followed by the command's option for the argument that caused it, if any."""
+    """Describe an error in one line, with the command's option for the argument that caused it, if any."""
     if isinstance(error, FileNotFoundError) and error.filename:
         return f"There is no {error.filename}."
     if isinstance(error, IsADirectoryError) and error.filename:
@@ -50,10 +50,10 @@ def _describe(error: Exception, command: Any) -> str:
     commands = getattr(command, "commands", {"": command}).values()
     parameters = [parameter for subcommand in commands for parameter in subcommand.params]
     matching_parameters = [parameter for parameter in parameters if parameter.name == getattr(error, "argument", None)]
-    names = dict.fromkeys(
+    option_names = dict.fromkeys(
         name for parameter in matching_parameters for name in (*parameter.opts, *parameter.secondary_opts)
     )
-    option = "/".join(name for name in names if name.startswith("--"))
+    option = "/".join(name for name in option_names if name.startswith("--"))
     return f"{error} Option: {option}." if option else str(error)
 
 

@@ -38,8 +38,8 @@ def load_task(source: str, windows: Mapping[str, Any] | None = None) -> tuple[Ki
     """
     use_compilation_cache()
     with show_status(f"Loading {source}"):
-        file = find_file(source)
-        model = _find_preset_task(source).from_preset(source) if file is None else load_file(file)
+        path = find_file(source)
+        model = _find_preset_task(source).from_preset(source) if path is None else load_file(path)
     kind = next((kind for kind in KINDS if kind.fits(model)), None)
     if kind is None:
         raise ValueError(f"{source} holds a {type(model).__name__}, which is not a task of `lmzoo fit`.")
@@ -68,10 +68,10 @@ def find_kind(source: str) -> Kind | None:
         OSError: If the file does not exist.
         ValueError: If the preset does not exist, or has no head.
     """
-    file = find_file(source)
+    path = find_file(source)
     task_class: object = None
-    if file is not None:
-        task_class = _read_class_in_file(file)
+    if path is not None:
+        task_class = _read_class_in_file(path)
     elif find_local_directory(source) is not None:
         task_class = _find_preset_task(source)
     return next((kind for kind in KINDS if kind.task_class is task_class), None)
@@ -111,7 +111,11 @@ def _read_class_in_file(path: Path) -> object:
 
 
 def _find_preset_task(preset: str) -> type[Task]:
-    """Return the class of the task that uses the head of a preset or checkpoint."""
+    """Return the task class for the head of a preset or checkpoint.
+
+    Raises:
+        ValueError: If there is no head of a task on the command line, or there are heads of several tasks.
+    """
     source = open_source(preset)
     task_class = find_task_for_head(source.head)
     if task_class is not None and task_class in [kind.task_class for kind in KINDS]:

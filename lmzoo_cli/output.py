@@ -135,7 +135,7 @@ def check_output(path: Path, overwrite: bool, suffix: str = "") -> None:
         suffix: required suffix of the path, if any.
 
     Raises:
-        OSError: If `path` exists and `overwrite` is False, is not a regular file, or cannot be written.
+        OSError: If `path` exists and `overwrite` is False, if it is not a regular file, or if it cannot be written.
         ValueError: If `path` does not have the suffix `suffix`.
     """
     from lmzoo.files.atomic import make_directory

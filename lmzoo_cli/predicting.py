@@ -60,7 +60,7 @@ class Prediction:
         options: keyword arguments of the task's method `answers`.
         to: format of the answers.
         batch_size: examples in a batch; it does not affect the answers.
-        windows: settings for long texts, which replace the model's; None for the model's.
+        windows: values of the task's attributes `windows` and `stride`; None for the stored values.
     """
 
     model: str
@@ -144,8 +144,9 @@ def predict_files(
 ) -> None:
     """Write a file of answers for each file of examples into a directory.
 
-    Files of answers that are newer than both their file of examples and the record of the command's settings are
-    skipped, so that a stopped command continues. Each file is replaced when its new answers are complete.
+    Files of answers that are newer than both their file of examples and the file of the command's settings
+    (`_predict.json`) are skipped, so that a stopped command continues. Each file is replaced when its new answers are
+    complete.
 
     Args:
         prediction: settings of the command.
@@ -171,9 +172,9 @@ def predict_files(
         say(f"Skipping {num_done} of {len(pairs)} files that are already done.")
     if num_existing := sum(exists(pair.target) for pair in pending_pairs):
         say(f"Predicting again for {num_existing} of {len(pairs)} files, whose answers are replaced.")
-    start = time.monotonic()
+    start_time = time.monotonic()
     num_examples = _predict_pending(prediction, pending_pairs, scale) if pending_pairs else 0
-    speed = f" ({num_examples / (time.monotonic() - start):,.0f} examples/s)" if num_examples else ""
+    speed = f" ({num_examples / (time.monotonic() - start_time):,.0f} examples/s)" if num_examples else ""
     say(f"Wrote answers to {num_examples:,} examples in {len(pending_pairs)} files to {directory}{speed}.")
 
 
@@ -220,7 +221,7 @@ def _load_predictor(prediction: Prediction) -> Callable[[FilePair], tuple[int, l
 def _is_done(pair: FilePair, start_time: float) -> bool:
     """Return whether the answers were written after `start_time`, and the examples have not changed since.
 
-    The times of a URL and of another file are not compared, since they may be from different clocks.
+    If either file is a URL, their modification times are not compared, since they may be from different clocks.
     """
     try:
         target_time = get_modification_time(pair.target)
@@ -268,9 +269,10 @@ def _pair_files(data: str, files: Sequence[str], directory: str, to: str) -> lis
 
 
 def _find_pending(prediction: Prediction, pairs: Sequence[FilePair], directory: str, overwrite: bool) -> list[FilePair]:
-    """Return the pairs without answers from this model and these options, which are recorded in the directory.
+    """Return the pairs that still need answers from this model with these options.
 
-    The time of the record tells earlier answers, which `overwrite` replaces, from the answers of the command.
+    A file in `directory` stores the model and the options. Answers that are older than this file are pending; so that
+    `overwrite` replaces all answers, the file is written again.
 
     Raises:
         FileExistsError: If `overwrite` is False, and `directory` holds answers from another model or other options.

@@ -56,9 +56,9 @@ def prepare(
     from lmzoo.presets.source import open_source
 
     with show_status(f"Loading {tokenizer}"):
-        stored_tokenizer = open_source(tokenizer).preprocessor().tokenizer
+        preset_tokenizer = open_source(tokenizer).preprocessor().tokenizer
     preparation = Preparation(**{**asdict(options), "languages": tuple(options.languages or ())})
     # Ray reports the death of a worker on standard output.
     with exit_when_stopped(output), contextlib.redirect_stdout(sys.stderr):
-        counts = prepare_corpus(documents, stored_tokenizer, output, preparation, scale.workers, scale.ray)
+        counts = prepare_corpus(documents, preset_tokenizer, output, preparation, scale.workers, scale.ray)
     print_tabs(counts.items())

@@ -175,7 +175,7 @@ def _parse_texts(values: list[str]) -> list[str] | dict[str, float]:
     """Parse files, directories or patterns with optional weights, such as "films/:2".
 
     Returns:
-        `values` unchanged if none has a weight, else a dict from the texts to their weights.
+        `values` unchanged if none has a weight, else a dict from each file, directory or pattern to its weight.
 
     Raises:
         ValueError: If only some values have a weight, or a text occurs twice.

@@ -36,7 +36,7 @@ def load_embedder(source: str, windows: Mapping[str, Any]) -> TextEmbedder:
 
     Args:
         source: path of a file, or name or path of a preset.
-        windows: settings for long texts, which replace the stored ones.
+        windows: values of the task's attributes `windows` and `stride`, which replace the stored values.
 
     Raises:
         ValueError: If `source` is a file that holds another task.
@@ -114,7 +114,7 @@ def write_vectors(
         show_progress: whether to show a progress bar.
 
     Raises:
-        ValueError: If the suffix of `output` is not that of a supported format.
+        ValueError: If the suffix of `output` stands for no supported format.
     """
 
     def embed_parts() -> Iterator[tuple[Any, np.ndarray]]:
@@ -145,7 +145,7 @@ def write_rankings(rankings: Iterable[tuple[str, list[Hit]]], output: str | None
 
 
 def read_rankings(data: str) -> list[Candidates]:
-    """Read queries and the texts to rank from JSON lines, or from standard input for "-".
+    """Read queries and the texts to rank from JSON lines in a file or, for "-", in standard input.
 
     Raises:
         ValueError: If the file holds no queries, or a line does not have the right fields; the message names the line.
@@ -189,7 +189,7 @@ def rank_lines(
 
     Args:
         task: cross-encoder.
-        candidates: queries and texts.
+        candidates: queries with the texts to rank.
         top_k: number of texts for each query; None for all.
         batch_size: pairs in a batch.
         cancel_status: function to call after each query, to cancel a status line.

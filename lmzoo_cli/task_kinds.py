@@ -36,7 +36,7 @@ class Reading:
         examples: short description of the files, for tables in the documentation.
         columns: options for the columns with their defaults, for tables in the documentation.
         names: function from the labels of all examples to the class names in them; None if labels have no names.
-        multi_label: whether an example may have several classes; it distinguishes kinds of the same task.
+        multi_label: whether an example may have several classes; distinguishes kinds with the same task class.
         marks_spans: whether labels such as "B-PER" mark spans, so that a model also needs "I-PER".
     """
 

@@ -18,7 +18,7 @@ from lmzoo_cli.task_kinds import Kind
 
 
 def score(kind: Kind, task: Task, x: Inputs, y: Labels, batch_size: int) -> Report:
-    """Evaluate a task on labeled examples with progress bars, and return its `Task.report`.
+    """Evaluate a task on labeled examples with progress bars, and return its report.
 
     The report on a stream has only the loss and the metrics, since the answers to all of its examples may not fit into
     memory.
@@ -63,6 +63,8 @@ def write_report(path: Path, content: dict[str, object], report: Report) -> None
         temporary_path.write_text(to_json({**content, "scores": report.scores, **tables}, indent=1), "utf-8")
 
 
-def _replace_names(y: Any, index_by_name: dict[str, int]) -> Any:
+def _replace_names(labels: Any, index_by_name: dict[str, int]) -> Any:
     """Replace class names in nested lists of labels with class indices."""
-    return index_by_name[y] if isinstance(y, str) else [_replace_names(label, index_by_name) for label in y]
+    return (
+        index_by_name[labels] if isinstance(labels, str) else [_replace_names(label, index_by_name) for label in labels]
+    )

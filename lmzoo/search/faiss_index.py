@@ -24,7 +24,7 @@ _MAX_TRAINING_VECTORS = 1 << 18
 
 
 class FaissIndex(VectorIndex):
-    """Approximate search with an index of faiss, for corpora that are too large for an exact search.
+    """Approximate search with a faiss index, for corpora that are too large for an exact search.
 
     Args:
         index: `faiss.Index`, such as `faiss.read_index(path)` returns.

@@ -144,11 +144,11 @@ def check_index(index: VectorIndex, width: int, texts: Iterable[str] | None) -> 
     """Check the width of an index's vectors and, if `texts` are passed, that there is one text per vector.
 
     Returns:
-        `texts`, or a list of the texts if they are not a sequence: `[i]` of a table's column may not be its i-th text.
-        None if `texts` is None.
+        `texts`, or a list of them if they are not a sequence, since `texts[i]` of a table's column may not be its i-th
+        text; None if `texts` is None.
 
     Raises:
-        ValueError: If the width or the number of texts is wrong, or `texts` are not a list of texts.
+        ValueError: If the width of the index is 0 or not `width`, or `texts` are not a list of one text per vector.
     """
     num_vectors, index_width = index.shape
     require(index_width, "corpus", "an array whose vectors have a width of at least 1", index_width)

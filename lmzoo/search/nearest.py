@@ -41,7 +41,7 @@ class Vectors(Protocol):
 
 
 def is_vectors(value: Any) -> bool:
-    """Return whether a value is an array (n, H) of numbers, of NumPy, JAX or TensorFlow, also in bfloat16."""
+    """Return whether a value is a matrix of numbers from NumPy, JAX or TensorFlow; bfloat16 is included."""
     kind = str(getattr(getattr(value, "dtype", None), "name", "")).rstrip("0123456789")
     return kind in ("float", "bfloat", "int", "uint") and hasattr(value, "__array__") and value.ndim == 2
 
@@ -61,7 +61,7 @@ def check_vectors(vectors: Any) -> tuple[int, int]:
     """Check the argument `vectors`, and return the number of vectors and their width.
 
     Raises:
-        ValueError: If `vectors` is not an array (n, H) of numbers, with n and H of at least 1.
+        ValueError: If `vectors` is not a matrix of numbers with at least one row and one column.
     """
     is_array = is_vectors(vectors) if isinstance(vectors, np.ndarray) else len(getattr(vectors, "shape", ())) == 2
     require(is_array, "vectors", "an array (n, H) of numbers", vectors)
@@ -99,7 +99,7 @@ def check_similarity(similarity: str) -> None:
 
 
 def check_queries(queries: Any, width: int) -> np.ndarray:
-    """Check the vectors of queries, and return them as float32 (q, width).
+    """Check the vectors of q queries, and return them as float32 (q, width).
 
     Raises:
         ValueError: If `queries` is not an array (q, width) of finite numbers.
@@ -150,7 +150,7 @@ def find_nearest(
 
 
 def similarities(queries: np.ndarray, vectors: np.ndarray, similarity: str) -> np.ndarray:
-    """Return the similarity of each query to each vector, float32 (q, n)."""
+    """Return the similarity of each of q queries to each of n vectors, float32 (q, n)."""
     return _compare(prepare(queries, similarity), prepare(vectors, similarity), similarity)
 
 
@@ -240,7 +240,7 @@ def read_blocks(vectors: Vectors, work: str = "") -> Iterator[tuple[int, np.ndar
     """Yield `(start, block)` for each block of 16 MiB: the index of its first vector, and its vectors.
 
     Args:
-        vectors: numbers (n, H); only one block of a memory-mapped file is in the process's memory at a time.
+        vectors: numbers (n, H), n vectors of width H; only one block of a memory-mapped file is in the process's memory at a time.
         work: name of the work for a progress bar, or "" for none.
 
     Yields:
@@ -304,7 +304,7 @@ def prepare(vectors: np.ndarray, similarity: str) -> np.ndarray:
 
 
 def _compare(queries: np.ndarray, vectors: np.ndarray, similarity: str) -> np.ndarray:
-    """Return the similarity of prepared queries to prepared vectors, float32 (q, n)."""
+    """Return the similarity of each of q prepared queries to each of n prepared vectors, float32 (q, n)."""
     if similarity in ("cosine", "dot"):
         return queries @ vectors.T
     from scipy.spatial.distance import cdist

@@ -23,10 +23,10 @@ class Embedder(Protocol):
     similarity: str
 
     def embed_queries(self, texts: Any, batch_size: int = 32) -> np.ndarray:
-        """Return the embeddings of queries, float32 (q, H)."""
+        """Return the embeddings of q queries, float32 (q, H)."""
 
     def embed_documents(self, texts: Any, batch_size: int = 32) -> np.ndarray:
-        """Return the embeddings of texts to search in, float32 (n, H)."""
+        """Return the embeddings of n texts to search in, float32 (n, H)."""
 
 
 class PairScorer(Protocol):
@@ -64,23 +64,23 @@ def mine_negatives(
 ) -> list[MinedNegatives]:
     """Find texts that are similar to a query but are not among its relevant texts, to train on (Moreira et al., 2024).
 
-    Candidates are the texts of the corpus and the relevant texts of other queries, except the query's own text. Some
-    candidates may be relevant without being labeled as such. A margin drops candidates that score nearly as high as the
-    query's relevant texts or, if there are several, the one with the lowest score. The scores of a cross-encoder
-    distinguish such candidates more reliably.
+    Candidates are the texts of the corpus and the relevant texts of other queries, except a text equal to the query.
+    Some candidates may be relevant without being labeled as such. A margin drops candidates that score nearly as high
+    as the query's relevant text or, of several relevant texts, the one with the lowest score. The scores of a
+    cross-encoder distinguish such candidates more reliably.
 
     Args:
         embedder: `lmzoo.models.TextEmbedder`.
         queries: n queries; a query may occur several times.
         positives: n texts; each is relevant to the query at the same position.
-        corpus: more texts, or None.
+        corpus: more texts to choose negatives from, or None.
         num_negatives: int, maximum number of negatives for each query.
         range_min: int, number of most similar candidates to skip, not counting candidates that the margins drop.
         range_max: int, rank of the last candidate, not counting candidates that the margins drop. By default, there are
             ten candidates for each negative if there is a margin or `max_score`, and otherwise as many as needed.
         absolute_margin: float, minimum difference between the scores of the relevant text and a negative.
         relative_margin: float, the same difference as a fraction of the relevant text's score; 0.05 in the paper.
-        max_score: float, highest score of a negative.
+        max_score: float, highest allowed score of a negative.
         cross_encoder: `lmzoo.models.TextRegressor`, whose scores replace the similarities, for the margins, `max_score`
             and the order of the negatives.
         batch_size: int, texts per batch.
@@ -115,11 +115,11 @@ def mine_negatives(
     query_texts = [*relevant_by_query]
     query_vectors = embedder.embed_queries(query_texts, batch_size)
     text_vectors = embedder.embed_documents(texts, batch_size)
-    most_excluded = max(map(len, excluded_by_query.values()))
-    last_rank = limits.compute_last_rank(most_excluded)
-    num_candidates = min(len(texts), last_rank + most_excluded)
+    max_num_excluded = max(map(len, excluded_by_query.values()))
+    last_rank = limits.compute_last_rank(max_num_excluded)
+    num_candidates = min(len(texts), last_rank + max_num_excluded)
     scores, indices = find_nearest(query_vectors, text_vectors, num_candidates, embedder.similarity)
-    mined: dict[str, tuple[list[str], list[float]]] = {}
+    negatives_by_query: dict[str, tuple[list[str], list[float]]] = {}
     with progress_over(range(len(query_texts)), "Mining", "queries") as rows:
         for row in rows:
             query = query_texts[row]
@@ -136,12 +136,17 @@ def mine_negatives(
             is_negative = ~np.isin(indices[row], excluded_by_query[query]) & (candidate_scores <= max_negative_score)
             order = np.argsort(np.where(is_negative, -candidate_scores, np.inf), kind="stable")[: is_negative.sum()]
             negative_positions = order[range_min:last_rank][:num_negatives]
-            mined[query] = (
+            negatives_by_query[query] = (
                 [texts[index] for index in indices[row][negative_positions]],
                 candidate_scores[negative_positions].tolist(),
             )
     return [
-        {"query": query, "positive": positive, "negatives": [*mined[query][0]], "scores": [*mined[query][1]]}
+        {
+            "query": query,
+            "positive": positive,
+            "negatives": [*negatives_by_query[query][0]],
+            "scores": [*negatives_by_query[query][1]],
+        }
         for query, positive in pairs
     ]
 
@@ -173,12 +178,12 @@ class _Limits:
         """Whether scores decide which candidates are negatives."""
         return not (self.absolute_margin is None and self.relative_margin is None and self.max_score is None)
 
-    def compute_last_rank(self, most_excluded: int) -> int:
-        """Return `range_max`, or else its default for queries with at most `most_excluded` excluded texts."""
+    def compute_last_rank(self, max_num_excluded: int) -> int:
+        """Return `range_max`, or else its default for queries with at most `max_num_excluded` excluded texts."""
         if self.range_max is not None:
             return self.range_max
         num_candidates = self.num_negatives * (_CANDIDATES_PER_NEGATIVE if self.has_filter else 1)
-        return self.range_min + num_candidates + most_excluded
+        return self.range_min + num_candidates + max_num_excluded
 
     def compute_max_score(self, relevant_score: float) -> float:
         """Return the highest score of a negative, given the lowest score of a relevant text."""
@@ -199,30 +204,32 @@ def _join_texts(
         TypeError: If an entry is not text; the message names its position.
         ValueError: If the numbers of queries and positives differ.
     """
-    names = {"queries": queries, "positives": positives, "corpus": [] if corpus is None else corpus}
-    query_texts, relevant_texts, corpus_texts = (clean_single_texts(name, texts) for name, texts in names.items())
+    texts_by_argument = {"queries": queries, "positives": positives, "corpus": [] if corpus is None else corpus}
+    query_texts, relevant_texts, corpus_texts = (
+        clean_single_texts(name, texts) for name, texts in texts_by_argument.items()
+    )
     if len(query_texts) != len(relevant_texts) or not query_texts:
         raise ValueError(f"Every query needs a relevant text: got {len(query_texts)} and {len(relevant_texts)}.")
     pairs = list(zip(query_texts, relevant_texts, strict=True))
-    indices = {text: index for index, text in enumerate(dict.fromkeys([*corpus_texts, *relevant_texts]))}
+    index_by_text = {text: index for index, text in enumerate(dict.fromkeys([*corpus_texts, *relevant_texts]))}
     relevant_by_query: dict[str, list[int]] = {}
     for query, text in pairs:
-        if indices[text] not in relevant_by_query.setdefault(query, []):
-            relevant_by_query[query].append(indices[text])
-    return pairs, [*indices], relevant_by_query
+        if index_by_text[text] not in relevant_by_query.setdefault(query, []):
+            relevant_by_query[query].append(index_by_text[text])
+    return pairs, [*index_by_text], relevant_by_query
 
 
 def _find_excluded(texts: Sequence[str], relevant_by_query: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
-    """Return, for each query, the indices of the texts that cannot be its negatives: relevant texts and its own text.
+    """Return, for each query, the indices of the texts that cannot be negatives: relevant ones and one equal to the query.
 
     Raises:
         ValueError: If no other text is left for a query.
     """
-    indices = {text: index for index, text in enumerate(texts)}
+    index_by_text = {text: index for index, text in enumerate(texts)}
     excluded_by_query = {}
     for query, relevant_indices in relevant_by_query.items():
-        has_own_text = query in indices and indices[query] not in relevant_indices
-        excluded_by_query[query] = [*relevant_indices, indices[query]] if has_own_text else [*relevant_indices]
+        is_candidate = query in index_by_text and index_by_text[query] not in relevant_indices
+        excluded_by_query[query] = [*relevant_indices, index_by_text[query]] if is_candidate else [*relevant_indices]
         if len(excluded_by_query[query]) == len(texts):
             raise ValueError(
                 f"All texts are relevant to the query {query!r:.60}, or equal to it. Pass a `corpus` with other texts."

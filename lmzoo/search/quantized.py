@@ -62,10 +62,10 @@ class QuantizedIndex(VectorIndex):
         oversampling: int = 4,
     ) -> None:
         require(is_integer(oversampling, 1), "oversampling", "a positive integer", oversampling)
-        expected = ("uint8", -(-width // 8)) if ranges is None else ("int8", width)
-        if codes.ndim != 2 or (codes.dtype.name, codes.shape[1]) != expected:
+        expected_layout = ("uint8", -(-width // 8)) if ranges is None else ("int8", width)
+        if codes.ndim != 2 or (codes.dtype.name, codes.shape[1]) != expected_layout:
             raise ValueError(
-                f"`codes` must be {expected[0]} (n, {expected[1]}) for vectors of width {width}, got "
+                f"`codes` must be {expected_layout[0]} (n, {expected_layout[1]}) for vectors of width {width}, got "
                 f"{codes.dtype.name} {codes.shape}. Make them with `QuantizedIndex.quantize`."
             )
         if originals is not None and tuple(originals.shape) != (len(codes), width):
@@ -123,8 +123,8 @@ class QuantizedIndex(VectorIndex):
         codes = self.codes[rows]
         if self.ranges is None:
             return np.unpackbits(codes, axis=-1, count=self.width).astype("float32") * 2 - 1
-        middle = (self.ranges[1] - self.ranges[0]) / np.float32(2 * _INT8_STEPS)  # of a step; 0 for a constant feature
-        return self.ranges[0] + middle + (codes.astype("float32") + 128) * _compute_steps(self.ranges)
+        half_steps = (self.ranges[1] - self.ranges[0]) / np.float32(2 * _INT8_STEPS)  # 0 for a constant feature
+        return self.ranges[0] + half_steps + (codes.astype("float32") + 128) * _compute_steps(self.ranges)
 
     def search(self, queries: np.ndarray, top_k: int, similarity: str = "cosine") -> tuple[np.ndarray, np.ndarray]:
         check_similarity(similarity)
@@ -144,8 +144,8 @@ def find_nearest_bits(queries: np.ndarray, codes: np.ndarray, top_k: int) -> tup
     """Return the Hamming distances and the indices of the codes that are nearest to each query.
 
     Args:
-        queries: uint8 (q, b), the bits of each query in b bytes.
-        codes: uint8 (n, b), the bits of each vector.
+        queries: uint8 (q, b), the bits of each of q queries in b bytes.
+        codes: uint8 (n, b), the bits of each of n vectors.
         top_k: int, number of codes to return for each query.
 
     Returns:
@@ -167,19 +167,19 @@ _BIT_COUNTS = np.unpackbits(np.arange(256, dtype="uint8")[:, None], axis=1).sum(
 
 
 def _count_bits(codes: np.ndarray) -> np.ndarray:
-    """Return the number of ones in each row of bytes, int (n,)."""
+    """Return the number of ones in each of n rows of bytes, int (n,)."""
     counts = np.bitwise_count(codes) if hasattr(np, "bitwise_count") else _BIT_COUNTS[codes]  # new in NumPy 2
     return counts.sum(axis=1, dtype="int32")
 
 
 def _find_ranges(vectors: Vectors) -> np.ndarray:
-    """Return the lowest and the highest value of each feature, float32 (2, H)."""
-    lowest = []
-    highest = []
+    """Return the lowest and the highest value of each of H features, float32 (2, H)."""
+    block_minima = []
+    block_maxima = []
     for _, block in read_finite_blocks(vectors):
-        lowest.append(block.min(axis=0))
-        highest.append(block.max(axis=0))
-    return np.stack([np.min(lowest, axis=0), np.max(highest, axis=0)])
+        block_minima.append(block.min(axis=0))
+        block_maxima.append(block.max(axis=0))
+    return np.stack([np.min(block_minima, axis=0), np.max(block_maxima, axis=0)])
 
 
 def _check_ranges(ranges: Any, width: int) -> np.ndarray:
@@ -200,6 +200,6 @@ def _check_ranges(ranges: Any, width: int) -> np.ndarray:
 
 
 def _compute_steps(ranges: np.ndarray) -> np.ndarray:
-    """Return the step size of each feature, 1 for a constant feature: float32 (H,)."""
+    """Return the step size of each of H features, float32 (H,); 1 for a constant feature."""
     steps = (ranges[1] - ranges[0]) / np.float32(_INT8_STEPS)
     return np.where(steps == 0, np.float32(1), steps)

@@ -86,7 +86,7 @@ def export_task(task: ServedModel, path: str | Path, verbose: bool = True, dtype
     Raises:
         ImportError: if a package for the format is not installed.
         NotFiniteError: if a weight is NaN or infinite.
-        ValueError: if the task cannot be exported in this format.
+        ValueError: if `dtype` is invalid, or the task cannot be exported in this format.
     """
     check_path(path)
     if dtype is not None:
@@ -148,14 +148,14 @@ def _export_atomically(
     if keras.backend.backend() != "tensorflow":
         write = _write_with_tensorflow
     if file_format(path):
-        with atomic_file(path) as file:
-            write(model, file)
+        with atomic_file(path) as temporary_path:
+            write(model, temporary_path)
             if int8:
-                _quantize_file(file)
+                _quantize_file(temporary_path)
     else:
         _check_no_versions(path)
-        with atomic_directory(path, marker="saved_model.pb", owns=_SAVED_MODEL_ENTRIES) as target:
-            write(model, target)
+        with atomic_directory(path, marker="saved_model.pb", owns=_SAVED_MODEL_ENTRIES) as temporary_directory:
+            write(model, temporary_directory)
     if verbose:
         print(f"Exported {type(model).__name__} to {path}: {summary}.")
 
@@ -175,7 +175,7 @@ def _check_no_versions(path: str | Path) -> None:
     """Check that a directory contains no version of a model.
 
     Raises:
-        ValueError: if it contains one.
+        ValueError: if `path` contains a version.
     """
     if versions := list_versions(Path(path).expanduser()):
         raise ValueError(
@@ -192,9 +192,9 @@ def _write_outputs(backbone: keras.Model, target: Path) -> None:
 
 
 def _set_export_options(model: keras.Model, format: str | None) -> contextlib.AbstractContextManager[None]:
-    """Temporarily avoid ops that formats lack.
+    """Temporarily set the options of layers so that the graph has no ops that `format` lacks.
 
-    A word that is repeated in a batch is encoded each time. For LiteRT, loops are unrolled, without tensor lists.
+    Words that are repeated in a batch are encoded each time. For LiteRT, loops are unrolled, without tensor lists.
     """
     settings = {"dedupe": False, **({"unroll": True, "tensor_lists": False} if format == "litert" else {})}
     return set_temporary_attributes(
@@ -310,12 +310,12 @@ def _list_unsupported_ops(file: Path) -> list[str]:
     import onnx
 
     model = onnx.load(file)
-    versions = {opset.domain: opset.version for opset in model.opset_import}
+    version_by_domain = {opset.domain: opset.version for opset in model.opset_import}
     graphs = [model.graph]
     unsupported_ops = set()
     while graphs:
         for node in graphs.pop().node:
-            if not onnx.defs.has(node.op_type, versions[node.domain], node.domain):
+            if not onnx.defs.has(node.op_type, version_by_domain[node.domain], node.domain):
                 unsupported_ops.add(node.op_type)
             graphs += [attribute.g for attribute in node.attribute if attribute.HasField("g")]
     return sorted(unsupported_ops)
@@ -355,15 +355,15 @@ def text_signatures(task: ServedModel, prompt: str = "") -> Signatures:
         pack = graph_packer(task.preprocessor)
     else:
         pack = LongTextGraph(task.preprocessor, task.windows, task.stride)
-    pair = make_prompted_signature(task, pack, prompt, "text", "text_pair")
-    default_signature = pair if task.reads_pairs else make_prompted_signature(task, pack, prompt)
-    return pack, {"serving_default": default_signature, "pair": pair, "tokens": tokens_signature(task)}
+    pair_signature = make_prompted_signature(task, pack, prompt, "text", "text_pair")
+    default_signature = pair_signature if task.reads_pairs else make_prompted_signature(task, pack, prompt)
+    return pack, {"serving_default": default_signature, "pair": pair_signature, "tokens": tokens_signature(task)}
 
 
 def make_prompted_signature(
     task: ServedModel, pack: Callable[..., Any], prompt: str, *names: str
 ) -> tf.types.experimental.PolymorphicFunction:
-    """Return the signature of a task for texts or pairs with a prompt before each first text.
+    """Return the signature of a task for texts or pairs; a prompt is put before each text, or the first of a pair.
 
     Args:
         task: the task to export.
@@ -428,7 +428,7 @@ def _write_with_tensorflow(task: Any, target: Path) -> None:
     """Export a model in another process, with TensorFlow as the backend, to a file or an empty directory.
 
     Raises:
-        RuntimeError: if the other process fails, except by a ValueError of the export.
+        RuntimeError: if the other process fails with an error other than a ValueError of the export.
         ValueError: if the model cannot be exported.
     """
     with tempfile.TemporaryDirectory() as folder:
@@ -461,8 +461,8 @@ def _write_with_tensorflow(task: Any, target: Path) -> None:
 def _list_modules(model: Any) -> list[str]:
     """Return the names of the modules that register a model's classes when imported, except Keras and lmzoo."""
     preprocessor = getattr(model, "preprocessor", None)
-    parts = [model, *sublayers(model), preprocessor, getattr(preprocessor, "tokenizer", None)]
-    modules = {type(part).__module__ for part in parts}
+    components = [model, *sublayers(model), preprocessor, getattr(preprocessor, "tokenizer", None)]
+    modules = {type(component).__module__ for component in components}
     return sorted(name for name in modules if name.split(".")[0] not in ("__main__", "builtins", "keras", "lmzoo"))
 
 
@@ -483,8 +483,8 @@ def class_answers(logits: tf.Tensor, names: list[str], multi_label: bool = False
 
     if multi_label:
         probabilities = tf.sigmoid(logits)  # (B, C)
-        score, class_indices = tf.math.top_k(probabilities, len(names))  # (B, C)
-        return {"label": tf.gather(tf.constant(names), class_indices), "score": score, "probabilities": probabilities}
+        scores, class_indices = tf.math.top_k(probabilities, len(names))  # (B, C)
+        return {"label": tf.gather(tf.constant(names), class_indices), "score": scores, "probabilities": probabilities}
     probabilities = tf.nn.softmax(logits)  # (B, C)
     return {
         "label": tf.gather(tf.constant(names), tf.argmax(logits, axis=-1)),

@@ -98,7 +98,10 @@ def _check_values(values: Json, dtype: tf.DType, rank: int) -> object:
 
 
 def to_json(name: str, value: Values) -> Json:
-    """Convert the values of the output `name` to JSON; infinite numbers and NaN become strings."""
+    """Convert the values of the output `name` to JSON.
+
+    Bytes become text, or base64 if `name` ends in "_bytes"; NaN and infinite numbers become strings.
+    """
     if isinstance(value, list):
         return [to_json(name, entry) for entry in value]
     if isinstance(value, bytes):

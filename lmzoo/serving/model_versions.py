@@ -66,10 +66,10 @@ class ModelVersion:
 
         if not isinstance(request, dict) or ("instances" in request) == ("inputs" in request):
             raise RequestError('The body must be an object with either "instances" or "inputs".')
-        name = request.get("signature_name") or "serving_default"
-        if not isinstance(name, str) or name not in self.signatures:
-            raise RequestError(f"There is no signature {name!r}; there are {', '.join(self.signatures)}.")
-        signature = self.signatures[name]
+        signature_name = request.get("signature_name") or "serving_default"
+        if not isinstance(signature_name, str) or signature_name not in self.signatures:
+            raise RequestError(f"There is no signature {signature_name!r}; there are {', '.join(self.signatures)}.")
+        signature = self.signatures[signature_name]
         specs = signature.structured_input_signature[1]
         by_row = "instances" in request
         columns = rows_to_columns(request["instances"], list(specs)) if by_row else request["inputs"]
@@ -163,7 +163,7 @@ class ModelVersions:
         self._refused: dict[int, set[tuple[str, int, int]]] = {}
 
     def get(self, number: int | None = None) -> ModelVersion:
-        """Return a loaded version; by default the one with the highest number.
+        """Return the loaded version with a number, by default the highest number.
 
         Raises:
             RequestError: if no version with this number is loaded.
@@ -201,7 +201,7 @@ class ModelVersions:
 def list_versions(folder: Path) -> dict[int, Path]:
     """Return the paths of the versions in a directory by number: SavedModels in subdirectories named by integers."""
     folders = [file.parent for file in folder.glob("*/saved_model.pb")]
-    return {int(version.name): version for version in folders if version.name.isdecimal()}
+    return {int(version_path.name): version_path for version_path in folders if version_path.name.isdecimal()}
 
 
 def _get_reason(error: Exception) -> str:

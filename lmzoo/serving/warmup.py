@@ -57,9 +57,9 @@ def write_warmup(task: ServedModel, meta_graph: MetaGraphDef, folder: Path) -> N
     import tensorflow as tf
     from tensorflow_serving.apis import prediction_log_pb2
 
-    file = folder / WARMUP_FILE
-    file.parent.mkdir(exist_ok=True)
-    with tf.io.TFRecordWriter(str(file)) as writer:
+    warmup_path = folder / WARMUP_FILE
+    warmup_path.parent.mkdir(exist_ok=True)
+    with tf.io.TFRecordWriter(str(warmup_path)) as writer:
         for name, signature in string_signatures(meta_graph).items():
             for request in example_requests(task, signature):
                 log_entry = prediction_log_pb2.PredictionLog()
