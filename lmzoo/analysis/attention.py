@@ -95,13 +95,17 @@ def attention(
         raise WrongModelError(f"{type(backbone).__name__} has no attention to look at: models of its family have none.")
     scores = _Scores(backbone, backbone.attention_scores)(backbone.input)  # (B, L, N, T, T)
     read_texts, encoded = reader.read(texts)
-    model = keras.Model(backbone.input, scores)
-    attentions = reader.outputs(model, encoded, batch_size, lambda values, length: values[:, :, :length, :length])
-    return [Attention(*text, text_scores) for text, text_scores in zip(read_texts, attentions, strict=True)]
+    attention_model = keras.Model(backbone.input, scores)
+    scores_by_text = reader.outputs(
+        attention_model, encoded, batch_size, lambda values, length: values[:, :, :length, :length]
+    )
+    return [
+        Attention(*read_text, text_scores) for read_text, text_scores in zip(read_texts, scores_by_text, strict=True)
+    ]
 
 
 class _Scores(keras.layers.Layer):
-    """Layer that computes all attention weights of a backbone, float32 (B, L, N, T, T)."""
+    """Layer that computes a backbone's attention weights, float32 (B, L, N, T, T), for B sequences of T tokens."""
 
     def __init__(self, backbone: Backbone, scores: Any) -> None:
         super().__init__(autocast=False)
@@ -152,11 +156,11 @@ def join_words(found: Attention) -> Attention:
     ungrouped_indices = [i for i in range(len(found.tokens)) if i not in grouped_indices]
     groups += [([i], (found.tokens[i], *found.offsets[i].tolist())) for i in ungrouped_indices]
     groups.sort(key=lambda group: group[0])
-    is_member = np.zeros((len(groups), len(found.tokens)), "float32")  # (W, T)
+    membership = np.zeros((len(groups), len(found.tokens)), "float32")  # (W, T)
     for row, (members, _) in enumerate(groups):
-        is_member[row, members] = 1
-    mean_weights = is_member / is_member.sum(axis=1, keepdims=True)
-    scores = np.einsum("wt,lntu,vu->lnwv", mean_weights, found.scores, is_member, optimize=True)  # (L, N, W, W)
+        membership[row, members] = 1
+    averaging_weights = membership / membership.sum(axis=1, keepdims=True)
+    scores = np.einsum("wt,lntu,vu->lnwv", averaging_weights, found.scores, membership, optimize=True)  # (L, N, W, W)
     return Attention(
         found.texts,
         [name for _, (name, _, _) in groups],
@@ -191,21 +195,23 @@ def head_statistics(found: Sequence[Attention], special: str | None = None) -> H
         raise ValueError("There is no attention to look at: the list is empty.")
     if not any(text.tokens for text in found):
         raise ValueError("There is no attention to look at: the texts have no tokens. Pass a text that is not empty.")
-    names = {text.tokens[i] for text in found for i in np.flatnonzero(text.segments == SPECIAL)}
-    require(special is None or special in names, "special", f"one of {', '.join(sorted(names))}", special)
-    counted_names = names if special is None else {special}
+    special_tokens = {text.tokens[i] for text in found for i in np.flatnonzero(text.segments == SPECIAL)}
+    require(
+        special is None or special in special_tokens, "special", f"one of {', '.join(sorted(special_tokens))}", special
+    )
+    counted_tokens = special_tokens if special is None else {special}
     sums = np.zeros((3, *found[0].scores.shape[:2]))
     num_tokens = 0
     for text in found:
-        is_counted = (text.segments == SPECIAL) & np.isin(text.tokens, [*counted_names])
+        is_counted = (text.segments == SPECIAL) & np.isin(text.tokens, [*counted_tokens])
         scores = text.scores.astype("float64")
         positions = np.arange(len(text.tokens))
         distances = np.abs(positions[:, None] - positions)  # (T, T)
-        logs = np.log(np.where(scores > 0, scores, 1))
+        log_scores = np.log(np.where(scores > 0, scores, 1))
         sums += np.stack(
             [
                 (scores * distances).sum(axis=(2, 3)),
-                -(scores * logs).sum(axis=(2, 3)),
+                -(scores * log_scores).sum(axis=(2, 3)),
                 scores[..., is_counted].sum(axis=(2, 3)),
             ]
         )

@@ -54,9 +54,9 @@ def write_attention(path: str | Path, found: Sequence[Attention], title: str = "
 
 
 def _make_page_data(view: Attention) -> dict[str, object]:
-    """Return the page's data for a text.
+    """Return the page's data for one view of a text, its tokens or its words.
 
-    The scores are one string of two digits per score, ordered by layer, head, query and key.
+    The scores are a string with two digits per score, 99 for 1, ordered by layer, head, query and key.
     """
     num_layers, num_heads, length, _ = view.scores.shape
     percentages = np.clip(np.rint(view.scores * 99), 0, 99).astype("int64").reshape(-1)

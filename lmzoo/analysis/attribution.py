@@ -45,9 +45,9 @@ def integrated_gradients(
 
     Raises:
         TypeError: If the task is of another kind, or an entry is not text; the message gives the entry's position.
-        ValueError: If the class or word is unknown, the family, such as ELMo, has no token embeddings, or the task's
-            `encoder` or `word_vectors` also look up the tokens (use `leave_out` for both); if a `TokenClassifier` has a
-            CRF, or there are no texts.
+        ValueError: If the class or word is unknown, a `TokenClassifier` has a CRF, there are no texts, the family (such
+            as ELMo) has no token embeddings, or the task's `encoder` or `word_vectors` also look up the tokens. In the
+            last two cases, use `leave_out`.
 
     Example:
 
@@ -72,7 +72,7 @@ def integrated_gradients(
     points = (points + 1) / 2
     weights = weights / 2
     attributions = []
-    for i, (read_text, features, name, score) in enumerate(iterate_questions(task, texts, target, word)):
+    for i, (read_text, features, target_name, score) in enumerate(iterate_questions(task, texts, target, word)):
         baseline_features = {**features, "token_ids": features["token_ids"].copy()}
         baseline_features["token_ids"][0, : len(read_text.tokens)][read_text.segments != SPECIAL] = baseline_id
         path_start = _embed(task, embedding_layer, baseline_features)  # (1, T, E)
@@ -106,7 +106,7 @@ def integrated_gradients(
                 f"The contributions of text {i} do not add up to its score, by {gap:.2g}: raise `steps`.", stacklevel=2
             )
         attributions.append(
-            Attribution(*read_text, contributions[: len(read_text.tokens)], name, text_score, baseline_score)
+            Attribution(*read_text, contributions[: len(read_text.tokens)], target_name, text_score, baseline_score)
         )
     return attributions
 
@@ -158,25 +158,25 @@ def _compute_score(task: keras.Model, features: Features, score: Callable[[Any],
 def _check_start(
     task: keras.Model,
     layer: keras.layers.Layer,
-    start: Tensor,
+    baseline_embeddings: Tensor,
     features: Features,
     score: Callable[[Any], Any],
     baseline_score: float,
 ) -> None:
-    """Check that the embeddings of the baseline have its score, whatever the token ids are.
+    """Check that the score of the baseline depends only on its embeddings, not also on the token ids.
 
     Args:
-        task: the task.
-        layer: its embedding layer.
-        start: embeddings of the baseline, (1, T, E).
+        task: the task to explain.
+        layer: embedding layer of the task.
+        baseline_embeddings: float (1, T, E), embeddings of the T tokens of the baseline.
         features: inputs of the text.
         score: function from the task's outputs to scores.
         baseline_score: score of the baseline.
 
     Raises:
-        ValueError: If the score differs, so that the contributions cannot add up.
+        ValueError: If the text's token ids change the score, so that the contributions cannot add up.
     """
-    with _replace_outputs(layer, lambda _: start):
+    with _replace_outputs(layer, lambda _: baseline_embeddings):
         start_score = _compute_score(task, features, score)
     if abs(start_score - baseline_score) > _NOISE:
         raise ValueError(

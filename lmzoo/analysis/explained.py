@@ -40,8 +40,8 @@ class Attribution(NamedTuple):
         segments: int64 (n,), index of each token's or word's text in `texts`; -1 for special tokens.
         values: float64 (n,), contributions to the score; positive values support the prediction.
         target: the explained prediction: a class name, the text of an answer to a question, or "score" for numbers.
-        score: float, score of the text: the logit of the class, the sum of the answer's start and end logits, or the
-            predicted number.
+        score: float, score of the text, which is the logit of the class, the sum of the answer's start and end logits,
+            or the predicted number.
         baseline: float, score of the baseline text; None if single words were left out.
 
     Example: see `leave_out`.
@@ -105,7 +105,7 @@ def iterate_questions(
 def _iterate_label_questions(
     task: TokenClassifier, reader: Reader, texts: Any, target: str | int | None, word: str | int | None
 ) -> Iterator[Question]:
-    """Iterate over the scores of the label of `word`, one per text."""
+    """Iterate over the scores to explain, one per text, for the label of `word`."""
     encoded = task.text_preprocessor.encode_words(texts)  # without windows, which are not explained
     positions = _find_word_positions(
         encoded, [_find_word_index(i, words, word) for i, words in enumerate(encoded.words)]
@@ -124,7 +124,7 @@ def _iterate_label_questions(
 def _iterate_span_questions(
     task: QuestionAnswerer, reader: Reader, pairs: Any, target: str | int | None
 ) -> Iterator[Question]:
-    """Iterate over the scores of answers, one per pair; each is computed in the window that holds the answer."""
+    """Iterate over the scores to explain, one per pair, for the answer in the window that holds it."""
     score_columns = _get_score_columns(target)
     answers: list[Any] = task.answer(pairs)
     encoded: EncodedWindows = task.encode_inputs(pairs)
@@ -153,7 +153,7 @@ def _iterate_span_questions(
 
 
 def _make_question(
-    reader: Reader, read_text: ReadText, encoded: EncodedTexts, i: int, target: str, *indices: tuple[int, ...]
+    reader: Reader, read_text: ReadText, encoded: EncodedTexts, row: int, target: str, *indices: tuple[int, ...]
 ) -> Question:
     """Return a score to explain, which sums some of the model's outputs for a sequence.
 
@@ -161,8 +161,8 @@ def _make_question(
         reader: reader of the task's texts.
         read_text: the sequence with its tokens and their texts.
         encoded: encoded sequences.
-        i: index of the sequence in `encoded`.
-        target: name of what the score is for, such as a class.
+        row: index of the sequence in `encoded`.
+        target: name of the explained prediction, such as a class.
         *indices: indices of the outputs to sum, without the batch axis.
     """
 
@@ -171,7 +171,7 @@ def _make_question(
 
     widths = ladder_buckets(max(reader.preprocessor.sequence_length, len(read_text.tokens)))
     width = next(width for width in widths if width >= len(read_text.tokens))
-    return read_text, reader.preprocessor.features(encoded, np.array([i]), width), target, score
+    return read_text, reader.preprocessor.features(encoded, np.array([row]), width), target, score
 
 
 # === Left-out words ===
@@ -218,7 +218,7 @@ def _compute_tag_drops(
 def _compute_answer_drops(
     task: QuestionAnswerer, pairs: Any, target: str | int | None, batch_size: int
 ) -> list[Attribution]:
-    """Return the contributions of all words outside of the answer to each pair's answer."""
+    """Return, for each pair, the contributions to its answer of all words outside of the answer."""
     score_columns = _get_score_columns(target)
     rows = _make_rows(task, pairs)
     answers: list[Any] = task.answer(pairs, batch_size=batch_size)
@@ -227,10 +227,10 @@ def _compute_answer_drops(
     shortened_rows = []
     shifted_spans = []
     for row, (start, end) in zip(rows, spans, strict=True):
-        removable = [word for word in _list_words(row) if word[0] == 0 or word[3] <= start or word[2] >= end]
-        words.append(removable)
-        shortened_rows += [_remove_word(row, word) for word in removable]
-        for word in removable:
+        removable_words = [word for word in _list_words(row) if word[0] == 0 or word[3] <= start or word[2] >= end]
+        words.append(removable_words)
+        shortened_rows += [_remove_word(row, word) for word in removable_words]
+        for word in removable_words:
             removed_start, removed_end = _find_removed_span(row[1], *word[2:]) if word[0] else (end, end)
             shifted_spans.append(
                 tuple(offset - max(0, min(offset, removed_end) - removed_start) for offset in (start, end))
@@ -324,19 +324,23 @@ def _compute_answer_scores(
     return np.where(np.isfinite(ranking_scores[best_windows]), scores[best_windows], np.nan), best_windows, positions
 
 
-def _find_word_index(i: int, words: Sequence[tuple[str, int, int]], word: str | int | None) -> int:
-    """Return the index of `word`, which may itself be an index, in `words`, the words of text `i`."""
+def _find_word_index(text_index: int, words: Sequence[tuple[str, int, int]], word: str | int | None) -> int:
+    """Return the index of `word`, which may itself be an index, in `words`, the words of text `text_index`."""
     names = [name for name, _, _ in words]
     if isinstance(word, str) and word in names:
         return names.index(word)
     is_valid = is_integer(word, 0) and int(word) < len(names)  # type: ignore[arg-type]
     if not is_valid:
-        raise ValueError(f"Text {i} has no word {word!r}: its words are {', '.join(map(repr, names))!s:.200}.")
+        raise ValueError(f"Text {text_index} has no word {word!r}: its words are {', '.join(map(repr, names))!s:.200}.")
     return int(word)  # type: ignore[arg-type]
 
 
 def _find_word_positions(encoded: EncodedWords, word_indices: Sequence[int]) -> np.ndarray:
-    """Return the position of the first token of the chosen word in each of n sequences, int (n,)."""
+    """Return the position of the first token of the chosen word in each of n sequences, int (n,).
+
+    Raises:
+        ValueError: If the word was truncated in a sequence.
+    """
     positions = encoded.first[encoded.word_splits[:-1] + np.array(word_indices, "int64")]
     if (positions < 0).any():
         raise ValueError("The word was truncated: pass a shorter text, or raise `sequence_length`.")

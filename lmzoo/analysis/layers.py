@@ -214,10 +214,13 @@ def layer_similarity(
     for compared_model in models:
         Reader.of(compared_model, None)  # fails before the hidden states of another model are computed
     means = [compute_text_means(*hidden_states(compared_model, texts, batch_size)) for compared_model in models]
-    rows = means[0]
-    columns = means[-1]
+    model_means = means[0]
+    other_means = means[-1]
     return np.array(
-        [[linear_cka(rows[:, i], columns[:, j]) for j in range(columns.shape[1])] for i in range(rows.shape[1])]
+        [
+            [linear_cka(model_means[:, i], other_means[:, j]) for j in range(other_means.shape[1])]
+            for i in range(model_means.shape[1])
+        ]
     )
 
 

@@ -31,16 +31,18 @@ def write_page(path: str | Path, title: str, body: str, style: str = "", script:
     scripts = ""
     if script:
         # `</` or `<!--` would end the script element.
-        text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+        json_data = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
         scripts = (
-            f'<script type="application/json" id="data">{text}</script>\n<script>\n"use strict";{script}</script>\n'
+            f'<script type="application/json" id="data">{json_data}</script>\n'
+            f'<script>\n"use strict";{script}</script>\n'
         )
     replacements = {"TITLE": html.escape(title), "STYLE": style, "BODY": body, "SCRIPTS": scripts}
     page = re.sub("TITLE|STYLE|BODY|SCRIPTS", lambda match: replacements[match.group()], _PAGE)
-    size = len(page.encode("utf-8"))
-    if size > _MAX_BYTES:
+    num_bytes = len(page.encode("utf-8"))
+    if num_bytes > _MAX_BYTES:
         raise ValueError(
-            f"The page would have {size / 1e6:.1f} MB, more than a browser shows smoothly: pass fewer or shorter texts."
+            f"The page would have {num_bytes / 1e6:.1f} MB, more than a browser shows smoothly: pass fewer or shorter "
+            "texts."
         )
     with atomic_file(Path(path)) as temporary_path:
         temporary_path.write_text(page, "utf-8")

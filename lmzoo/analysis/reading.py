@@ -191,19 +191,19 @@ def hidden_states(
     reader = Reader.of(model, preprocessor)
     read_texts, encoded = reader.read(texts)
     # Add no operations: their names could clash with the backbone's after `clear_session`.
-    layers = keras.Model(reader.backbone.input, reader.backbone.output["hidden_states"])  # (B, T, H) each
+    layer_model = keras.Model(reader.backbone.input, reader.backbone.output["hidden_states"])  # (B, T, H) each
 
     def keep(values: Tensors, length: int) -> np.ndarray:
         states = [values] if isinstance(values, np.ndarray) else values  # a single output is not in a list
         return np.stack([layer[:length].astype("float32") for layer in states])  # (L + 1, T, H)
 
-    return read_texts, reader.outputs(layers, encoded, batch_size, keep)
+    return read_texts, reader.outputs(layer_model, encoded, batch_size, keep)
 
 
 def compute_text_means(read: Sequence[ReadText], states: Sequence[np.ndarray]) -> np.ndarray:
     """Return the mean vector of each text in every layer, without special tokens: float32 (n, L + 1, H).
 
-    The mean of a text that has only special tokens includes these, and a text without tokens has zeros.
+    The mean of a text that has only special tokens is their mean; a text without tokens gets zeros.
     """
     means = []
     for text, text_states in zip(read, states, strict=True):

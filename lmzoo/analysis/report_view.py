@@ -72,11 +72,13 @@ def _render_section(name: str, titles: list[str], rows: list[list[Cell]]) -> str
     elif name == CURVE:
         chart = "".join(_draw_curves(titles, rows))
     heading = html.escape(name[:1].upper() + name[1:])
-    counts = [cell for row in rows for cell in row[1:] if isinstance(cell, int)] if name == "confusion" else []
+    confusion_counts = (
+        [cell for row in rows for cell in row[1:] if isinstance(cell, int)] if name == "confusion" else []
+    )
     if not rows:
         return f"<section>\n<h2>{heading}</h2>\n<p>None.</p>\n</section>\n"
     content = render_table(
-        name, titles, [_render_cells(row, max(counts, default=0), titles) for row in rows[:_MAX_ROWS]]
+        name, titles, [_render_cells(row, max(confusion_counts, default=0), titles) for row in rows[:_MAX_ROWS]]
     )
     footnote = f"<p>{len(rows) - _MAX_ROWS:,} more rows are not shown.</p>\n" if len(rows) > _MAX_ROWS else ""
     return f"<section>\n<h2>{heading}</h2>\n{chart}{content}{footnote}</section>\n"
@@ -124,14 +126,14 @@ def _draw_chart(lines: Lines, x_name: str, y_name: str, x_range: Range, y_range:
     """Return a line chart as SVG. Screen readers find the same numbers in the table next to it.
 
     Args:
-        lines: label of each line -> its x and y coordinates.
+        lines: dict from the label of each line to its x and y coordinates.
         x_name: title of the x axis.
         y_name: title of the y axis.
         x_range: minimum and maximum of the x axis.
         y_range: minimum and maximum of the y axis.
     """
 
-    def to_pixels(x: float, y: float) -> tuple[float, float]:
+    def to_svg_units(x: float, y: float) -> tuple[float, float]:
         x_fraction, y_fraction = (
             (coordinate - low) / (high - low) for coordinate, (low, high) in ((x, x_range), (y, y_range))
         )
@@ -141,15 +143,15 @@ def _draw_chart(lines: Lines, x_name: str, y_name: str, x_range: Range, y_range:
 
     elements = []
     for value in np.linspace(*y_range, 5):
-        x, y = to_pixels(x_range[0], value)
+        x, y = to_svg_units(x_range[0], value)
         elements.append(f'<path class="grid" d="M{x:.1f} {y:.1f}H{_WIDTH - 10}"/>')
         elements.append(f'<text x="{x - 6:.1f}" y="{y + 4:.1f}" text-anchor="end">{value:.3g}</text>')
     is_whole = all(float(x).is_integer() for xs, _ in lines.values() for x in xs) and x_range[1] > 1
     for value in np.unique(np.rint(np.linspace(*x_range, 5)) if is_whole else np.linspace(*x_range, 5)):
-        x, y = to_pixels(value, y_range[0])
+        x, y = to_svg_units(value, y_range[0])
         elements.append(f'<text x="{x:.1f}" y="{y + 18:.1f}" text-anchor="middle">{value:.3g}</text>')
     for (xs, ys), dash in zip(lines.values(), itertools.cycle(_DASHES)):
-        points = [to_pixels(x, y) for x, y in zip(xs, ys, strict=True) if np.isfinite(y)]
+        points = [to_svg_units(x, y) for x, y in zip(xs, ys, strict=True) if np.isfinite(y)]
         elements.append(f'<polyline class="{dash}" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>')
         elements += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in points if dash == "solid"]
     elements.append(

@@ -121,8 +121,8 @@ def senses(
                 occurrences.append((i, int(start), int(end)))
                 vectors.append(vector / norm)
     if not num_occurrences:
-        parts = list_words(word)
-        require(len(parts) == 1, "word", "one word", word, f"It is read as {parts}.")
+        component_words = list_words(word)
+        require(len(component_words) == 1, "word", "one word", word, f"It is read as {component_words}.")
         raise ValueError(f"The word {word!r} occurs in none of the {len(cleaned_texts)} texts as a whole word.")
     if not occurrences:
         raise ValueError(
@@ -146,8 +146,8 @@ def surprisal(
     """Return the surprisal of each word in texts: the negative log-probabilities of its tokens, summed.
 
     A `CausalLM` predicts a token from the text before it (Hale, 2001, https://aclanthology.org/N01-1021), a `MaskedLM`
-    from all other tokens, including tokens of the same word. For a `BidirectionalLM`, surprisal is the mean of both
-    directions: predicted from the words before, and from the words after. Each text is then read as one sentence, and
+    from all other tokens, including tokens of the same word. For a `BidirectionalLM`, surprisal is the mean of two
+    predictions: from the words before, and from the words after. Each text is then read as one sentence, and
     words outside of the vocabulary count as `<UNK>`.
 
     Args:
@@ -197,13 +197,19 @@ def _compute_bidirectional_surprisal(
     model: BidirectionalLM, texts: list[str], batch_size: int
 ) -> list[list[WordSurprisal]]:
     words = [place_words(text) for text in texts]
-    nonempty = [i for i, text_words in enumerate(words) if text_words]
+    nonempty_indices = [i for i, text_words in enumerate(words) if text_words]
     surprisals: list[list[WordSurprisal]] = [[] for _ in texts]
-    scores = model.predict([[texts[i]] for i in nonempty], batch_size=batch_size, verbose=0) if nonempty else []
-    for i, text_scores in zip(nonempty, scores, strict=True):  # (T, 2), each direction in its reading order
+    scores = (
+        model.predict([[texts[i]] for i in nonempty_indices], batch_size=batch_size, verbose=0)
+        if nonempty_indices
+        else []
+    )
+    for i, text_scores in zip(nonempty_indices, scores, strict=True):  # (T, 2), each direction in its reading order
         forward_scores, backward_scores = text_scores[: len(words[i])].T.astype("float64")
-        values = -(forward_scores + backward_scores[::-1]) / 2
-        surprisals[i] = [WordSurprisal(*word, float(value)) for word, value in zip(words[i], values, strict=True)]
+        word_surprisals = -(forward_scores + backward_scores[::-1]) / 2
+        surprisals[i] = [
+            WordSurprisal(*word, float(value)) for word, value in zip(words[i], word_surprisals, strict=True)
+        ]
     return surprisals
 
 

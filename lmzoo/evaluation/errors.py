@@ -89,6 +89,8 @@ def calibration(probability: Any, right: Any, bins: int = _NUM_BINS) -> Calibrat
 def add_errors(report: Report, texts: Sequence[str]) -> Report:
     """Return a report with the score `ece` and the tables "calibration", "worst" and "by length" added.
 
+    Without probabilities of predictions, `ece` and "calibration" are left out.
+
     Args:
         report: `Report` with judged predictions.
         texts: list of strings, the text of each example.
@@ -166,7 +168,7 @@ def learning_curve(history: Any) -> Cells:
 
     Raises:
         TypeError: If the type of `history` is not supported.
-        ValueError: If the lists are empty or differ in length, except for validation scores whose epochs are clear.
+        ValueError: If lists are empty or differ in length, except for validation scores of every k-th epoch.
     """
     epoch_indices = getattr(history, "epoch", None)  # they do not begin at 0 after `initial_epoch` or resuming
     history = getattr(history, "history", history)
@@ -176,9 +178,9 @@ def learning_curve(history: Any) -> Cells:
     if epoch_indices is None:
         epoch_indices = range(max(lengths.values(), default=0))
     epochs = np.array([*epoch_indices], "int64") + 1
-    placed = [_place_scores(str(name), values, epochs) for name, values in history.items()]
-    columns = [column for column in placed if column is not None]
-    if not columns or len(columns) < len(placed):
+    optional_columns = [_place_scores(str(name), values, epochs) for name, values in history.items()]
+    columns = [column for column in optional_columns if column is not None]
+    if not columns or len(columns) < len(optional_columns):
         raise ValueError(f"`history` must hold a number for each epoch under every name, got {lengths}.")
     rows: list[list[Cell]] = [[*row] for row in zip(epochs.tolist(), *columns, strict=True)]
     return ["epoch", *map(str, history)], rows
@@ -268,7 +270,7 @@ def _make_worst_table(judged: Judged, texts: Sequence[str]) -> Cells:
 
 
 def _make_slice_table(name: str, values: Sequence[Any], judged: Judged) -> Cells:
-    """Return a table of scores by group of examples, which have equal or similar values in a column.
+    """Return a table of scores by group of examples with equal or similar values in a column.
 
     Args:
         name: title of the column.
@@ -291,7 +293,7 @@ def _make_slice_table(name: str, values: Sequence[Any], judged: Judged) -> Cells
 
 
 def _group_examples(values: Sequence[Any]) -> Iterator[tuple[str, np.ndarray]]:
-    """Group n examples by value, and yield the name and the mask, bool (n,), of each group."""
+    """Group n examples by value, or many numbers by quartile; yield each group's name and mask, bool (n,)."""
     numeric_values = np.array([*map(_to_number, values)], "float64")
     is_number = np.isfinite(numeric_values)
     names = np.array([_NONE if str(value) in _MISSING else str(value) for value in values], object)

@@ -125,8 +125,8 @@ def compare_classes(actual: Sequence[str], predicted: Sequence[str], names: Sequ
     }
     if len(names) == 2:
         # Scikit-learn also returns 0, but warns if only one class occurs.
-        is_constant = len({*actual, *predicted}) < 2
-        scores["mcc"] = 0.0 if is_constant else float(metrics.matthews_corrcoef(actual, predicted))
+        has_one_class = len({*actual, *predicted}) < 2
+        scores["mcc"] = 0.0 if has_one_class else float(metrics.matthews_corrcoef(actual, predicted))
     by_class = metrics.precision_recall_fscore_support(actual, predicted, labels=names, zero_division=0)
     tables = {"classes": _make_class_table("class", names, by_class)}
     if len(names) <= _MAX_CONFUSION_CLASSES:

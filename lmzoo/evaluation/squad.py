@@ -128,7 +128,7 @@ def find_answer(context: str, gold: Gold) -> tuple[int, int] | None:
 
 
 def find_answers(contexts: Sequence[str], golds: Sequence[Sequence[Gold]]) -> np.ndarray:
-    """Check all answers of each example, and locate the first one in its context.
+    """Check all answers of each example, and locate its first answer in the context.
 
     Returns:
         int64 (n, 2), start and end offsets in the context; zeros for an example without an answer.
@@ -262,7 +262,7 @@ def best_null_threshold(differences: np.ndarray, scores: np.ndarray, null_scores
         null_scores: float (n,), evaluation score for giving no answer.
 
     Returns:
-        A float between two of the finite differences, below the lowest or above the highest.
+        A float between two of the finite differences, below the lowest or above the highest; 0.0 if none is finite.
     """
     order = np.argsort(differences, kind="stable")
     sorted_differences = differences[order]

@@ -27,7 +27,7 @@ class WordVectorModel(Protocol):
     vectors: Any
 
     def score_analogies(self, vectors: np.ndarray, method: str) -> np.ndarray:
-        """Return the scores of all words as answers to analogies, float32 (n, V)."""
+        """Return the scores of all V words as answers to n analogies, float32 (n, V)."""
 
 
 def word_similarity(
@@ -73,8 +73,8 @@ def word_similarity(
         triple for triple in uppercase_triples if triple[0] in rows_by_word and triple[1] in rows_by_word
     ]
     if len(covered_triples) < 2:
-        counts = f"{len(covered_triples)} of {len(triples)}"
-        raise ValueError(f"Expected two or more pairs of words in the vocabulary, got {counts}.")
+        coverage = f"{len(covered_triples)} of {len(triples)}"
+        raise ValueError(f"Expected two or more pairs of words in the vocabulary, got {coverage}.")
     first_vectors = _compute_unit_vectors(embedder, [rows_by_word[first][0] for first, _, _ in covered_triples])
     second_vectors = _compute_unit_vectors(embedder, [rows_by_word[second][0] for _, second, _ in covered_triples])
     cosines = (first_vectors * second_vectors).sum(axis=1)
@@ -132,9 +132,9 @@ def word_analogies(
         parsed_questions = [*_read_questions(questions)]
     else:
         parsed_questions = [("", _check_question(question, position)) for position, question in enumerate(questions)]
-    covered_questions = [(section, [word.upper() for word in words]) for section, words in parsed_questions]
+    uppercase_questions = [(section, [word.upper() for word in words]) for section, words in parsed_questions]
     covered_questions = [
-        (section, words) for section, words in covered_questions if all(word in rows_by_word for word in words)
+        (section, words) for section, words in uppercase_questions if all(word in rows_by_word for word in words)
     ]
     if not covered_questions:
         raise ValueError(f"Expected questions whose words are in the vocabulary, got none of {len(parsed_questions)}.")
@@ -166,9 +166,9 @@ def _judge_answers(
 
     Args:
         embedder: the word vectors.
-        rows_by_word: uppercase word -> rows of the words that are equal to it in uppercase.
+        rows_by_word: dict from each uppercase word to the rows of the words that equal it in uppercase.
         questions: four uppercase words each, the last of which is the right answer.
-        num_words: number of words, the first of the vocabulary, among which answers are searched.
+        num_words: number of words, from the start of the vocabulary, to search answers among.
         method: scoring method, see `score_analogies`.
         verbose: whether to show progress.
     """
@@ -197,7 +197,7 @@ def _group_rows_by_word(embedder: WordVectorModel, num_words: int) -> dict[str, 
 
 
 def _compute_unit_vectors(embedder: WordVectorModel, rows: Any) -> np.ndarray:
-    """Return the vectors at `rows`, scaled to unit length: float32 (n, H)."""
+    """Return the vectors at the n `rows`, scaled to unit length, float32 (n, H)."""
     vectors = embedder.vectors[rows]
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-30)
 

@@ -244,14 +244,14 @@ def _link_foreign(target: Path, temporary: Path, owns: Collection[str]) -> list[
 
     Names that `temporary` already contains are skipped.
     """
-    names = [name for name in os.listdir(target) if name not in owns and not os.path.lexists(temporary / name)]
-    for name in names:
+    foreign_names = [name for name in os.listdir(target) if name not in owns and not os.path.lexists(temporary / name)]
+    for name in foreign_names:
         entry = target / name
         if entry.is_dir() and not entry.is_symlink():
             shutil.copytree(entry, temporary / name, symlinks=True, copy_function=link_or_copy)
         else:
             link_or_copy(entry, temporary / name)
-    return names
+    return foreign_names
 
 
 def link_or_copy(source: str | Path, target: str | Path) -> None:
@@ -304,7 +304,7 @@ def _name_target(error: BaseException, target: Path, temporary: Path) -> None:
 
 
 def check_replaceable(path: str | os.PathLike[str], marker: str, owns: Collection[str], overwrite: bool = True) -> None:
-    """Check that `atomic_directory` may replace a directory; the arguments are the same.
+    """Check that `atomic_directory` may write to `path` with these arguments.
 
     Raises:
         FileExistsError: if `path` is a file, is a directory of another kind, contains the working directory, or is not

@@ -62,17 +62,17 @@ def _create(folder: Path, files: Mapping[str, RemoteFile]) -> None:
     download_directory.mkdir(exist_ok=True)
     for name, file in files.items():
         download(download_directory / name, file)
-    with atomic_directory(folder, marker=MANIFEST_FILE, owns=()) as temporary:
+    with atomic_directory(folder, marker=MANIFEST_FILE, owns=()) as temporary_directory:
         for name in files:
             if not name.endswith(ARCHIVES):
-                shutil.move(download_directory / name, temporary)
+                shutil.move(download_directory / name, temporary_directory)
                 continue
             try:
-                unpack(download_directory / name, temporary)
+                unpack(download_directory / name, temporary_directory)
             except ValueError:
                 (download_directory / name).unlink()  # so that the next attempt downloads it again
                 raise
-        content_folder = _find_content(temporary)
+        content_folder = _find_content(temporary_directory)
         if not (content_folder / MANIFEST_FILE).exists():
             write_manifest(content_folder)
     shutil.rmtree(download_directory)

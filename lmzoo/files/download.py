@@ -71,7 +71,10 @@ def _get_file_size(path: Path) -> int:
 
 
 def _request_file(path: Path, file: RemoteFile) -> None:
-    """Request a file, or the rest of a partial download, and write the response to `path`."""
+    """Request a file, or the rest of a partial download, and write the response to `path`.
+
+    A download that already has the expected size is not requested again.
+    """
     downloaded_bytes = _get_file_size(path)
     etag_file = path.with_name(f"{path.name}.etag")
     if downloaded_bytes and downloaded_bytes == file.size:

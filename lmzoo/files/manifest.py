@@ -61,8 +61,8 @@ def write_manifest(directory: str | os.PathLike[str], version: int | None = None
     version_entry = {"version": version} if version > 1 else {}
     paths = {name: directory / name for name in _list_files(directory) if name != MANIFEST_FILE}
     files = {name: {"sha256": _compute_sha256(path), "size": path.stat().st_size} for name, path in paths.items()}
-    with atomic_file(directory / MANIFEST_FILE) as temporary:
-        write_json(temporary.parent, temporary.name, {"format": 1, **version_entry, "files": files})
+    with atomic_file(directory / MANIFEST_FILE) as temporary_path:
+        write_json(temporary_path.parent, temporary_path.name, {"format": 1, **version_entry, "files": files})
 
 
 def read_version(directory: Path) -> int:

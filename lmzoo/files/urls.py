@@ -64,8 +64,8 @@ def find_files(path: str | Path, accepts: Callable[[str], bool]) -> list[str]:
         file_system, remote_path = _resolve_url(location)
         is_folder = file_system.isdir(remote_path)
         path_exists = file_system.exists(remote_path)
-        found_paths = file_system.find(remote_path) if is_folder else []
-        files = [file_system.unstrip_protocol(file) for file in found_paths if not _is_hidden(file, remote_path)]
+        listed_paths = file_system.find(remote_path) if is_folder else []
+        files = [file_system.unstrip_protocol(file) for file in listed_paths if not _is_hidden(file, remote_path)]
         matches = [] if path_exists else map(file_system.unstrip_protocol, file_system.glob(remote_path))
     else:
         is_folder = os.path.isdir(location)
@@ -164,8 +164,8 @@ def copy_folder(source: str | Path, target: str | Path, last: str) -> None:
     """
     names = list_relative_names(source, find_files(source, lambda name: True))
     for name in sorted(names, key=lambda name: name == last):
-        with open_to_read(join_path(source, name)) as file, whole_file(join_path(target, name)) as copy:
-            shutil.copyfileobj(file, copy, _BLOCK_BYTES)
+        with open_to_read(join_path(source, name)) as source_file, whole_file(join_path(target, name)) as target_file:
+            shutil.copyfileobj(source_file, target_file, _BLOCK_BYTES)
 
 
 def open_to_read(path: str | Path) -> io.BufferedReader:
@@ -209,7 +209,7 @@ def whole_file(path: str | Path) -> Iterator[BinaryIO]:
     ```
     """
     if not is_url(path):
-        with atomic_file(path) as temporary, temporary.open("wb") as file:
+        with atomic_file(path) as temporary_path, temporary_path.open("wb") as file:
             yield file
         return
     file_system, remote_path = _resolve_url(os.fspath(path))

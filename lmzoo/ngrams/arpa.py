@@ -165,7 +165,11 @@ class _Reader:
         return table, self.words
 
     def _read_section(self, order: int, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Read the N n-grams of an order: their tokens, log10 probabilities (N,) and log10 backoff weights (N,)."""
+        """Read the N n-grams of an order.
+
+        Returns:
+            The tokens, int (N, order), the log10 probabilities, float (N,), and the log10 backoff weights, float (N,).
+        """
         ngrams = array.array("i")
         log10 = array.array("f")
         backoff = array.array("f")
@@ -181,17 +185,17 @@ class _Reader:
                 tokens[fields[1]] = len(self.words)
                 self.words.append(self._decode(fields[1]))
             try:
-                probability = float(fields[0])
-                weight = float(fields[order + 1]) if len(fields) > order + 1 else 0.0
+                log10_probability = float(fields[0])
+                log10_weight = float(fields[order + 1]) if len(fields) > order + 1 else 0.0
                 ngrams.extend([tokens[word] for word in fields[1 : order + 1]])
             except ValueError:
                 raise self._make_error("expected numbers for the probability and the backoff weight") from None
             except KeyError as error:
                 raise self._make_error(f"the word {self._decode(error.args[0])!r} is not among the 1-grams") from None
-            if not (-_MAX_LOG10 < probability <= 0 and abs(weight) < _MAX_LOG10):
+            if not (-_MAX_LOG10 < log10_probability <= 0 and abs(log10_weight) < _MAX_LOG10):
                 raise self._make_error("the logarithms of the probability and the backoff weight are not possible ones")
-            log10.append(probability)
-            backoff.append(weight)
+            log10.append(log10_probability)
+            backoff.append(log10_weight)
         return np.array(ngrams).reshape(-1, order), np.array(log10), np.array(backoff)
 
     def _add_unigrams(

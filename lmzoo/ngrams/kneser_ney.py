@@ -41,10 +41,10 @@ class _Counts:
     """The N n-grams of one order and their counts.
 
     Attributes:
-        keys: int64 (N,), key of each n-gram, in increasing order; see `NgramTable`.
+        keys: int64 (N,), key of each n-gram, in ascending order; see `NgramTable`.
         counts: int64 (N,), number of occurrences of each n-gram; in lower orders, `estimate` replaces it by the number
             of different words before the n-gram.
-        suffixes: int (N,), number of each n-gram's suffix, the n-gram without its first token, in the next lower order.
+        suffixes: int (N,), index of each n-gram's suffix, the n-gram without its first token, in the next lower order.
         starts: bool (N,), whether each n-gram begins with `START`.
     """
 
@@ -66,8 +66,8 @@ def estimate(tokens: np.ndarray, vocabulary_size: int, order: int) -> tuple[Ngra
         The n-grams with their probabilities, and the discounts of each order.
     """
     levels = _count_ngrams(tokens, vocabulary_size, order)
-    for level, longer in itertools.pairwise(levels):
-        num_predecessors = np.bincount(longer.suffixes, minlength=len(level.keys))
+    for level, next_level in itertools.pairwise(levels):
+        num_predecessors = np.bincount(next_level.suffixes, minlength=len(level.keys))
         np.copyto(level.counts, num_predecessors, where=~level.starts)
     levels[0].counts[START] = 0
     estimated_discounts = [_estimate_discounts(level.counts) for level in levels]
@@ -88,39 +88,39 @@ def estimate(tokens: np.ndarray, vocabulary_size: int, order: int) -> tuple[Ngra
         num_parents = len(table.keys[-1]) if table.keys else 1
         ngram_discounts = np.array([0.0, *order_discounts])[np.minimum(level.counts, 3)]  # (N,)
         parent_counts = np.bincount(parents, level.counts, num_parents)  # (number of parents,)
-        weights = np.divide(
+        backoff_weights = np.divide(
             np.bincount(parents, ngram_discounts, num_parents),
             parent_counts,
             out=np.ones(num_parents),
             where=parent_counts > 0,
         )
-        probabilities = (level.counts - ngram_discounts) / parent_counts[parents] + weights[parents] * probabilities[
-            level.suffixes
-        ]
+        probabilities = (level.counts - ngram_discounts) / parent_counts[parents] + backoff_weights[
+            parents
+        ] * probabilities[level.suffixes]
         table.keys.append(level.keys)
         table.log10.append(np.log10(probabilities).astype("float32"))
         if len(table.keys) > 1:
-            table.backoff.append(np.log10(weights).astype("float32"))
+            table.backoff.append(np.log10(backoff_weights).astype("float32"))
     table.log10[0][START] = NEVER
     return table, discounts
 
 
 def _count_ngrams(tokens: np.ndarray, vocabulary_size: int, order: int) -> list[_Counts]:
-    """Return the n-grams of each order from 1 to `order`, with their numbers of occurrences."""
+    """Return the n-grams of each order from 1 to `order`, with their counts."""
     unigrams = np.arange(vocabulary_size)
     counts = np.bincount(tokens, minlength=vocabulary_size)
     levels = [_Counts(unigrams, counts, np.zeros_like(unigrams), unigrams == START)]
-    ngram_numbers = tokens  # (T,), number of the n-gram that ends with each token, or -1 if it is not within a sentence
+    ngram_indices = tokens  # (T,), index of the n-gram that ends with each token; -1 if it crosses sentences
     for n in range(2, order + 1):
-        ends = 1 + np.flatnonzero((ngram_numbers[:-1] >= 0) & (tokens[1:] != START))
-        keys = ngram_numbers[ends - 1].astype("int64") * vocabulary_size + tokens[ends]
-        keys, first_ends, inverse_indices, counts = np.unique(
+        ends = 1 + np.flatnonzero((ngram_indices[:-1] >= 0) & (tokens[1:] != START))
+        keys = ngram_indices[ends - 1].astype("int64") * vocabulary_size + tokens[ends]
+        keys, first_occurrences, inverse_indices, counts = np.unique(
             keys, return_index=True, return_inverse=True, return_counts=True
         )
-        first_ends = ends[first_ends]
-        levels.append(_Counts(keys, counts, ngram_numbers[first_ends], tokens[first_ends - n + 1] == START))
-        ngram_numbers = np.full(len(tokens), -1, "int32")
-        ngram_numbers[ends] = inverse_indices
+        first_ends = ends[first_occurrences]
+        levels.append(_Counts(keys, counts, ngram_indices[first_ends], tokens[first_ends - n + 1] == START))
+        ngram_indices = np.full(len(tokens), -1, "int32")
+        ngram_indices[ends] = inverse_indices
     return levels
 
 

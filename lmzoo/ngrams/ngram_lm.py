@@ -39,7 +39,7 @@ class NgramLM:
         order: int, length of the longest n-grams; 3 for trigrams.
         tokenizer: tokenizer of `lmzoo.text` with a vocabulary, or None to let `fit` learn a vocabulary of words. With
             the tokenizer of `lmzoo.data.corpora.train_words`, the perplexity can be compared with the perplexity of a
-            `BidirectionalLM` with the same vocabulary. Tokens outside of the vocabulary, and `<UNK>`, are `<unk>`.
+            `BidirectionalLM` with the same vocabulary. Tokens outside of the vocabulary, and `<UNK>`, become `<unk>`.
 
     Attributes:
         discounts: list of the three discounts of each order after `fit`; otherwise empty.
@@ -74,19 +74,21 @@ class NgramLM:
         if tokenizer is not None:
             if not isinstance(tokenizer, Tokenizer) or not tokenizer.vocabulary:
                 raise ValueError(f"`tokenizer` must be one of lmzoo.text with a vocabulary, got {tokenizer!r:.60}.")
-            special = {*tokenizer.special_tokens, *SPECIAL, UNKNOWN_ALIAS}
-            words = dict.fromkeys(w for w in tokenizer.vocabulary if w not in special and _fits_a_file(w))
+            special_words = {*tokenizer.special_tokens, *SPECIAL, UNKNOWN_ALIAS}
+            words = dict.fromkeys(
+                word for word in tokenizer.vocabulary if word not in special_words and _fits_a_file(word)
+            )
             self._set_vocabulary(tokenizer, [*SPECIAL, *words])
 
     def _set_vocabulary(self, tokenizer: Tokenizer, words: list[str]) -> None:
         """Set the vocabulary of the n-grams, and map the tokenizer's ids to these tokens."""
         self.tokenizer = tokenizer
         self._words = words
-        tokens_by_word = {word: token for token, word in enumerate(words)} | dict.fromkeys(SPECIAL, UNKNOWN)
+        token_by_word = {word: token for token, word in enumerate(words)} | dict.fromkeys(SPECIAL, UNKNOWN)
         tokenizer_tokens = [tokenizer.id_to_token(i) for i in range(tokenizer.vocabulary_size)]
         # START and END come last; tokenizers do not return them.
         self._tokens = np.array(
-            [*(tokens_by_word.get(tokenizer_token, UNKNOWN) for tokenizer_token in tokenizer_tokens), START, END],
+            [*(token_by_word.get(tokenizer_token, UNKNOWN) for tokenizer_token in tokenizer_tokens), START, END],
             "int32",
         )
 
@@ -278,16 +280,16 @@ class NgramLM:
 
     def _encode_buffer(self, documents: Iterable[str | Document], title: str, verbose: bool) -> Iterator[np.ndarray]:
         """Yield the tokens of documents in groups of sentences, as int32 arrays."""
-        start = len(self._tokens) - 2
-        end = len(self._tokens) - 1
+        start_id = len(self._tokens) - 2
+        end_id = len(self._tokens) - 1
         for group in group_items(
             self._iterate_sentences(documents, self.tokenizer.takes_words, title, verbose), _BATCH_SIZE
         ):
             stream = array("i")
             for ids in filter(None, self.tokenizer.tokenize(group)):
-                stream.append(start)
+                stream.append(start_id)
                 stream.extend(ids)
-                stream.append(end)
+                stream.append(end_id)
             yield self._tokens[np.array(stream, "int32")]
 
     # === Files ===
@@ -342,21 +344,21 @@ class NgramLM:
 def _learn_vocabulary(sentences: Iterable[Sequence[str]], min_frequency: int) -> tuple[list[str], np.ndarray]:
     """Return a vocabulary of special tokens and words by descending frequency, and the tokens of the sentences."""
     special_ids = dict.fromkeys((*SPECIAL, UNKNOWN_ALIAS), UNKNOWN)
-    ids_by_word = defaultdict(itertools.count(len(SPECIAL)).__next__, special_ids)
+    id_by_word = defaultdict(itertools.count(len(SPECIAL)).__next__, special_ids)
     stream = array("i")
     for sentence in sentences:
         stream.append(START)
-        stream.extend(map(ids_by_word.__getitem__, sentence))
+        stream.extend(map(id_by_word.__getitem__, sentence))
         stream.append(END)
     tokens = np.array(stream)
-    frequencies = np.bincount(tokens, minlength=len(SPECIAL) + len(ids_by_word))
+    frequencies = np.bincount(tokens, minlength=len(SPECIAL) + len(id_by_word))
     frequent_words = [
-        word for word, i in ids_by_word.items() if frequencies[i] >= min_frequency and i > END and _fits_a_file(word)
+        word for word, i in id_by_word.items() if frequencies[i] >= min_frequency and i > END and _fits_a_file(word)
     ]
-    frequent_words.sort(key=lambda word: (-frequencies[ids_by_word[word]], word))
+    frequent_words.sort(key=lambda word: (-frequencies[id_by_word[word]], word))
     new_ids = np.full(len(frequencies), UNKNOWN, "int32")
     new_ids[[START, END]] = START, END
-    new_ids[[ids_by_word[word] for word in frequent_words]] = np.arange(len(frequent_words)) + len(SPECIAL)
+    new_ids[[id_by_word[word] for word in frequent_words]] = np.arange(len(frequent_words)) + len(SPECIAL)
     return [*SPECIAL, *frequent_words], new_ids[tokens]
 
 

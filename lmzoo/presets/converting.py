@@ -96,8 +96,8 @@ def convert(
 def find_unloaded_heads(opened: Source, model: keras.Model) -> list[str]:
     """Describe the tasks whose heads are stored but are not part of `model`, which `build` returned.
 
-    The descriptions are the names of a preset's several tasks; or one entry such as "a TextClassifier", if the class of
-    the stored task is not registered or its head cannot be read.
+    The list is empty if `model` is a task or no head is stored. Otherwise, it holds the names of a preset's several
+    tasks, or one entry such as "a TextClassifier" for a task whose class is not registered or head is unreadable.
     """
     if hasattr(model, "backbone"):
         return []

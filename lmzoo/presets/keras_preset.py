@@ -134,18 +134,22 @@ class KerasPreset:
         Raises:
             PresetError: If the configuration describes a far larger model than the stored weights.
         """
-        file = self.directory / CONFIG_FILE
-        with add_file_to_errors(file):
+        config_path = self.directory / CONFIG_FILE
+        with add_file_to_errors(config_path):
             # Let Keras choose the name, so that one model can contain several copies of a preset.
             stored_arguments = {**self._files.read(CONFIG_FILE)["config"], "name": None}
         if load_weights:
-            path = self.directory / MODEL_WEIGHTS_FILE
-            check_axes(self.backbone_class.config_class, stored_arguments, self._stored_shapes.values(), path, {})
+            weights_path = self.directory / MODEL_WEIGHTS_FILE
+            check_axes(
+                self.backbone_class.config_class, stored_arguments, self._stored_shapes.values(), weights_path, {}
+            )
             if overrides:
-                with add_file_to_errors(file):
+                with add_file_to_errors(config_path):
                     stored_arguments = resolve_arguments(self.backbone_class.config_class, stored_arguments)
         policy = keras.config.dtype_policy()
-        with contextlib.nullcontext() if overrides else add_file_to_errors(file):  # an override may cause the error
+        with (
+            contextlib.nullcontext() if overrides else add_file_to_errors(config_path)
+        ):  # an override may cause the error
             if "dtype" not in overrides and policy.name != "float32" and _is_float32(stored_arguments.get("dtype")):
                 overrides = {**overrides, "dtype": policy}
             return self.backbone_class.from_config({**stored_arguments, **overrides})
@@ -231,7 +235,7 @@ class KerasPreset:
         )
 
     def report(self, model: keras.Model) -> dict[str, str]:
-        """Load all weights into `model` and return a description of each part of the preset, by name."""
+        """Load all weights into `model`, and return descriptions of the preset's format and tensors, by name."""
         self.load(model)
         return {"format": "lmzoo", "tensors": f"{len(model.weights)}, all assigned"}
 
@@ -424,8 +428,8 @@ def _check_tasks(backbone: keras.Model, tasks: Mapping[str, HasHead]) -> None:
         ValueError: If `tasks` is not a dict or is empty, an entry is not a task on the backbone, two tasks have
             different tokenizers, a name cannot be the name of a directory, or two names differ only in case.
     """
-    is_dict = isinstance(tasks, Mapping) and tasks
-    require(is_dict, "tasks", "a dict of at least one task by its name, or None", tasks)
+    is_nonempty_dict = isinstance(tasks, Mapping) and tasks
+    require(is_nonempty_dict, "tasks", "a dict of at least one task by its name, or None", tasks)
     tokenizers = {}
     names_by_lowercase: dict[str, str] = {}
     for name, task in tasks.items():
@@ -491,7 +495,7 @@ def write_text_part(part: Preprocessor | Tokenizer, target: Path) -> None:
 
 
 def check_is_registered(part: keras.Model | Preprocessor | Tokenizer) -> None:
-    """Check that the class of a part of a preset, and of a preprocessor's tokenizer, is registered with Keras.
+    """Check that the class of a model, tokenizer or preprocessor (and its tokenizer) is registered with Keras.
 
     Raises:
         ValueError: If a class is not registered, so that the preset could not be loaded.

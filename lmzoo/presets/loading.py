@@ -296,7 +296,7 @@ def _get_recipe_arguments(backbone: keras.Model, cls: type[HasHead]) -> Argument
 
 
 def _find_changed_argument(stored_arguments: Arguments, task_kwargs: Arguments) -> str | None:
-    """Return the name of a passed argument that changes the layers of the stored head, or None."""
+    """Return the name of a passed argument that changes the layers of the stored head, or None if none does."""
     defaults: Arguments = {"encoder": None, "crf": False, "projection": [], "word_vectors": None}
     poolings = [
         arguments.get("pooling", stored_arguments.get("pooling")) for arguments in (stored_arguments, task_kwargs)

@@ -27,7 +27,7 @@ from lmzoo.text import Preprocessor, Tokenizer
 from lmzoo.text.preset_storage import PRESET_STORAGE
 
 _Part = TypeVar("_Part", Preprocessor, Tokenizer)
-# The manifest is among them so that it keeps its version when it is written again.
+# The manifest is included so that the preset keeps its version when the manifest is written again.
 _MODEL_FILES = (CONFIG_FILE, METADATA_FILE, MODEL_WEIGHTS_FILE, TASK_FILE, TASK_WEIGHTS_FILE, MANIFEST_FILE)
 
 

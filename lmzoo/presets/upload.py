@@ -106,26 +106,26 @@ def _upload_kaggle(name: str, folder: str, private: bool) -> None:
     kagglehub.model_upload(name, folder)
 
 
-def _write_card(folder: Path, staging: Path, uri: str) -> None:
-    """Write a model card with metadata for hubs into `staging`, unless the preset's own card has metadata.
+def _write_card(folder: Path, staging_folder: Path, uri: str) -> None:
+    """Write a model card with metadata for hubs into `staging_folder`, unless the preset's own card has metadata.
 
-    Its text is the preset's own card or, without one, a short description. If the manifest lists the preset's
-    card, the manifest in `staging` is also rewritten.
+    The text of the card is the preset's own card or, without one, a short description. If the manifest lists the card,
+    the manifest in `staging_folder` is also rewritten.
 
     Args:
         folder: directory of the preset.
-        staging: directory of links to the files to upload.
+        staging_folder: directory of links to the files to upload.
         uri: URI of the preset after the upload.
     """
-    file = folder / _CARD
-    card = file.read_text("utf-8") if file.is_file() else _make_card(folder, uri)
+    card_path = folder / _CARD
+    card = card_path.read_text("utf-8") if card_path.is_file() else _make_card(folder, uri)
     if card.startswith("---"):
         return  # it has metadata, and is linked
-    (staging / _CARD).unlink(missing_ok=True)
-    (staging / _CARD).write_text(f"---\n{_make_metadata(folder).to_yaml()}\n---\n\n{card}", "utf-8")
+    (staging_folder / _CARD).unlink(missing_ok=True)
+    (staging_folder / _CARD).write_text(f"---\n{_make_metadata(folder).to_yaml()}\n---\n\n{card}", "utf-8")
     if _CARD in read_manifest(folder):
-        (staging / MANIFEST_FILE).unlink()
-        write_manifest(staging, read_version(folder))
+        (staging_folder / MANIFEST_FILE).unlink()
+        write_manifest(staging_folder, read_version(folder))
 
 
 def _make_metadata(folder: Path) -> huggingface_hub.ModelCardData:

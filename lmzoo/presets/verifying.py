@@ -43,10 +43,10 @@ def verify(source: str | Path, write_manifest: bool = False, family: str | None 
         head_description = "none" if backbone is model else type(model).__name__
         if owners := find_unloaded_heads(model_source, model):
             head_description = f"of {' and '.join(owners)}, which is not loaded"
-        matches = manifest.verify_manifest(model_source.directory)
+        has_manifest = manifest.verify_manifest(model_source.directory)
         report = {
             "directory": str(model_source.directory),
-            "manifest": "matches" if matches else "none: damage to files may go unnoticed",
+            "manifest": "matches" if has_manifest else "none: damage to files may go unnoticed",
             "model": type(backbone).__name__,
             "head": head_description,
         }

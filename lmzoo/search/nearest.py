@@ -240,7 +240,8 @@ def read_blocks(vectors: Vectors, work: str = "") -> Iterator[tuple[int, np.ndar
     """Yield `(start, block)` for each block of 16 MiB: the index of its first vector, and its vectors.
 
     Args:
-        vectors: numbers (n, H), n vectors of width H; only one block of a memory-mapped file is in the process's memory at a time.
+        vectors: numbers (n, H), n vectors of width H; only one block of a memory-mapped file is in the process's memory
+            at a time.
         work: name of the work for a progress bar, or "" for none.
 
     Yields:

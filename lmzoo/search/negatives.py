@@ -220,7 +220,7 @@ def _join_texts(
 
 
 def _find_excluded(texts: Sequence[str], relevant_by_query: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
-    """Return, for each query, the indices of the texts that cannot be negatives: relevant ones and one equal to the query.
+    """Return, for each query, the indices of the texts that cannot be negatives: relevant texts, and the query itself.
 
     Raises:
         ValueError: If no other text is left for a query.
@@ -228,8 +228,8 @@ def _find_excluded(texts: Sequence[str], relevant_by_query: Mapping[str, Sequenc
     index_by_text = {text: index for index, text in enumerate(texts)}
     excluded_by_query = {}
     for query, relevant_indices in relevant_by_query.items():
-        is_candidate = query in index_by_text and index_by_text[query] not in relevant_indices
-        excluded_by_query[query] = [*relevant_indices, index_by_text[query]] if is_candidate else [*relevant_indices]
+        has_equal_text = query in index_by_text and index_by_text[query] not in relevant_indices
+        excluded_by_query[query] = [*relevant_indices, index_by_text[query]] if has_equal_text else [*relevant_indices]
         if len(excluded_by_query[query]) == len(texts):
             raise ValueError(
                 f"All texts are relevant to the query {query!r:.60}, or equal to it. Pass a `corpus` with other texts."

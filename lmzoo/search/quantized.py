@@ -123,8 +123,8 @@ class QuantizedIndex(VectorIndex):
         codes = self.codes[rows]
         if self.ranges is None:
             return np.unpackbits(codes, axis=-1, count=self.width).astype("float32") * 2 - 1
-        half_steps = (self.ranges[1] - self.ranges[0]) / np.float32(2 * _INT8_STEPS)  # 0 for a constant feature
-        return self.ranges[0] + half_steps + (codes.astype("float32") + 128) * _compute_steps(self.ranges)
+        middle = (self.ranges[1] - self.ranges[0]) / np.float32(2 * _INT8_STEPS)  # of a step; 0 for a constant feature
+        return self.ranges[0] + middle + (codes.astype("float32") + 128) * _compute_steps(self.ranges)
 
     def search(self, queries: np.ndarray, top_k: int, similarity: str = "cosine") -> tuple[np.ndarray, np.ndarray]:
         check_similarity(similarity)

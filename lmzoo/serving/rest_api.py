@@ -155,7 +155,7 @@ class RestApi(Starlette):
         )
 
     async def _metrics(self, _: Request) -> Response:
-        counts = list(itertools.accumulate(self._predictions))
+        cumulative_counts = list(itertools.accumulate(self._predictions))
         text = _METRICS.format(
             requests="\n".join(
                 f'lmzoo_requests_total{{status="{status}"}} {num_requests}'
@@ -163,10 +163,10 @@ class RestApi(Starlette):
             ),
             buckets="\n".join(
                 f'lmzoo_predict_seconds_bucket{{le="{upper_bound}"}} {count}'
-                for upper_bound, count in zip((*_BUCKET_SECONDS, "+Inf"), counts, strict=True)
+                for upper_bound, count in zip((*_BUCKET_SECONDS, "+Inf"), cumulative_counts, strict=True)
             ),
             seconds=self._seconds,
-            count=counts[-1],
+            count=cumulative_counts[-1],
             model=json.dumps(self.versions.name, ensure_ascii=False),
             version=max(self.versions.loaded),
         )
@@ -191,7 +191,7 @@ class RestApi(Starlette):
         return _make_json_response({"model_spec": spec, "metadata": metadata})
 
     async def _predict(self, request: Request) -> Response:
-        start = time.perf_counter()
+        start_time = time.perf_counter()
         try:
             body = await self._read_body(request)
             if (encoding := request.headers.get("Content-Encoding", "identity")) != "identity":
@@ -200,7 +200,7 @@ class RestApi(Starlette):
             response = await run_in_threadpool(self._answer, request.path_params.get("version"), body)
         except asyncio.CancelledError:  # an exception handler would also be canceled
             return _make_json_response({"error": "The server is stopping."}, HTTPStatus.SERVICE_UNAVAILABLE)
-        seconds = time.perf_counter() - start
+        seconds = time.perf_counter() - start_time
         self._seconds += seconds
         self._predictions[bisect.bisect_left(_BUCKET_SECONDS, seconds)] += 1
         return response

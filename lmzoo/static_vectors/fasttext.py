@@ -141,7 +141,7 @@ def _read_matrix(reader: ByteReader, path: str | Path, num_rows: int, width: int
 
 
 def _compose(word_table: VectorTable, subwords: Subwords, verbose: bool) -> np.ndarray:
-    """Compose each word's vector as the mean of its own vector and its n-grams' vectors: float32 (V, H)."""
+    """Return the mean of each of V words' own vector and its n-grams' vectors, float32 (V, H)."""
     vectors = np.empty(word_table.vectors.shape, "float32")
     with progress_bar("Composing vectors", len(vectors), "words", verbose) as advance:
         for start in range(0, len(vectors), _CHUNK_WORDS):
@@ -155,7 +155,7 @@ def write_fasttext(path: str | Path, table: VectorTable, verbose: bool = True) -
     """Write a fastText model, which fastText and gensim can read, but not continue to train.
 
     The words' own vectors are computed from the composed vectors, with rounding errors. Counts of words, which only
-    training needs, are 1, and the output layer is zero.
+    training needs, are written as 1, and the output layer as zeros.
 
     Args:
         path: file to write; an existing file is replaced once the new file is complete.
@@ -172,8 +172,8 @@ def write_fasttext(path: str | Path, table: VectorTable, verbose: bool = True) -
     subwords = table.subwords
     num_words, width = table.vectors.shape
     num_buckets = len(subwords.vectors)
-    lengths = (num_buckets, subwords.min_length, subwords.max_length)
-    header_values = (width, 5, 5, 1, 5, 1, _NEGATIVE_SAMPLING, _SKIP_GRAM, *lengths, 100)
+    subword_values = (num_buckets, subwords.min_length, subwords.max_length)
+    header_values = (width, 5, 5, 1, 5, 1, _NEGATIVE_SAMPLING, _SKIP_GRAM, *subword_values, 100)
     with whole_file(path) as file, progress_bar("Writing", num_words, "words", verbose) as advance:
         file.write(MAGIC + struct.pack("<i12id", _VERSION, *header_values, 1e-4))
         file.write(struct.pack("<3i2q", num_words, num_words, 0, num_words, -1))

@@ -90,31 +90,31 @@ def count_pairs(
 
     shape = (vocabulary_size, vocabulary_size)
     pair_counts = csr_array(shape)
-    parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    chunks: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
-    def add_parts() -> None:
+    def add_chunks() -> None:
         nonlocal pair_counts
-        if parts:
-            rows, columns, counts = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        if chunks:
+            rows, columns, counts = (np.concatenate(arrays) for arrays in zip(*chunks, strict=True))
             pair_counts = pair_counts + coo_array((counts, (rows, columns)), shape).tocsr()
-            parts.clear()
+            chunks.clear()
 
     num_pairs = 0
     with progress_over(texts, "Counting pairs", "texts", verbose) as tracked_texts:
         for ids in tracked_texts:
-            for part in _iterate_pairs(ids, window):
-                parts.append(part)
-                num_pairs += len(part[0])
+            for chunk in _iterate_pairs(ids, window):
+                chunks.append(chunk)
+                num_pairs += len(chunk[0])
                 if num_pairs > _MAX_PAIRS:
-                    add_parts()
+                    add_chunks()
                     num_pairs = 0
-    add_parts()
-    pairs = (pair_counts + pair_counts.T).tocoo()
-    return pairs.row.astype("int32"), pairs.col.astype("int32"), pairs.data
+    add_chunks()
+    symmetric_counts = (pair_counts + pair_counts.T).tocoo()
+    return symmetric_counts.row.astype("int32"), symmetric_counts.col.astype("int32"), symmetric_counts.data
 
 
 def _iterate_pairs(ids: np.ndarray, window: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield parts of at most `_MAX_PAIRS` pairs of a text's words: first ids, second ids and counts."""
+    """Yield the pairs of a text's words in chunks of at most `_MAX_PAIRS`: first ids, second ids and counts."""
     for distance in range(1, min(window, len(ids) - 1) + 1):
         all_first_ids = ids[:-distance]
         all_second_ids = ids[distance:]
@@ -174,7 +174,7 @@ def train_glove(
 
 
 def _make_model(vocabulary_size: int, hidden_dim: int, seed: int) -> keras.Model:
-    """Return a model that maps the ids of two words, int32 (B,) each, to w . v + b + c, float (B, 1)."""
+    """Return a model that maps the ids of two words, int32 (B,) each, to w . v + b + c, float (B, 1), for B pairs."""
     limit = 0.5 / hidden_dim
     seeds = itertools.count(seed)
 
@@ -182,10 +182,12 @@ def _make_model(vocabulary_size: int, hidden_dim: int, seed: int) -> keras.Model
         initializer = keras.initializers.RandomUniform(-limit, limit, next(seeds))
         return keras.layers.Embedding(vocabulary_size, width, initializer, name=name)(ids)
 
-    first = keras.Input((), dtype="int32", name="first")
-    second = keras.Input((), dtype="int32", name="second")
+    first_ids = keras.Input((), dtype="int32", name="first")
+    second_ids = keras.Input((), dtype="int32", name="second")
     product = ops.sum(
-        embed(first, hidden_dim, "first_vector") * embed(second, hidden_dim, "second_vector"), axis=1, keepdims=True
+        embed(first_ids, hidden_dim, "first_vector") * embed(second_ids, hidden_dim, "second_vector"),
+        axis=1,
+        keepdims=True,
     )  # (B, 1)
-    scores = product + embed(first, 1, "first_bias") + embed(second, 1, "second_bias")
-    return keras.Model((first, second), scores)
+    scores = product + embed(first_ids, 1, "first_bias") + embed(second_ids, 1, "second_bias")
+    return keras.Model((first_ids, second_ids), scores)

@@ -50,15 +50,17 @@ def save_table(
     row_by_word = {word: row for row, word in enumerate(table.words) if _fits_vocabulary_file(word)}
     if num_omitted := len(table.words) - len(row_by_word):
         warn(f"{num_omitted} of {len(table.words)} words are empty or begin or end with spaces, and are left out.")
-    specials = _get_special_tokens()
+    special_tokens = _get_special_tokens()
     # `load_table` takes the rows after special tokens with zeros, so tokens without a vector come first, and words that
     # are special tokens with zeros last.
-    zero_specials = [word for word in specials if word in row_by_word and not table.vectors[row_by_word[word]].any()]
+    zero_special_tokens = [
+        word for word in special_tokens if word in row_by_word and not table.vectors[row_by_word[word]].any()
+    ]
     tokenizer = WordTokenizer(
         [
-            *(token for token in specials if token not in row_by_word),
-            *(word for word in row_by_word if word not in zero_specials),
-            *zero_specials,
+            *(token for token in special_tokens if token not in row_by_word),
+            *(word for word in row_by_word if word not in zero_special_tokens),
+            *zero_special_tokens,
         ],
         lowercase,
         **family.special_tokens,
@@ -111,11 +113,13 @@ def load_table(preset: str | Path) -> VectorTable:
     words = source.tokenizer().vocabulary
     path = directory / MODEL_WEIGHTS_FILE
     with contextlib.closing(Hdf5File(path)) as file:
-        names = [name for name in file.names() if file.shape(name)[:-1] == (len(words) + 1,)]
-        if len(names) != 1:
-            raise PresetError(f"{path} must hold one table of vectors for {len(words):,} words, got {len(names)}.")
+        table_names = [name for name in file.names() if file.shape(name)[:-1] == (len(words) + 1,)]
+        if len(table_names) != 1:
+            raise PresetError(
+                f"{path} must hold one table of vectors for {len(words):,} words, got {len(table_names)}."
+            )
         with convert_damage_errors(f"{path} cannot be read"):
-            vectors = file.map(names[0])
+            vectors = file.map(table_names[0])
     first_row = 1  # after padding
     while first_row < len(words) and words[first_row - 1] in _get_special_tokens() and not vectors[first_row].any():
         first_row += 1

@@ -126,7 +126,7 @@ class StaticEmbedder:
                 https://arxiv.org/abs/1310.4546); `"fasttext"`, skip-gram with subwords; or `"glove"`. All except GloVe
                 are trained by gensim (`pip install 'lmzoo[vectors]'`), with the same results for the same seed if
                 Python's `PYTHONHASHSEED` is set.
-            hidden_dim: int, width of the vectors, H.
+            hidden_dim: int, width of the vectors.
             window: int, maximum distance between two words that are trained on together.
             min_frequency: int; words that occur less often are left out.
             epochs: int, passes over the texts or, for GloVe, over the pairs of words that occur together; GloVe needs
@@ -156,7 +156,7 @@ class StaticEmbedder:
 
     @property
     def hidden_dim(self) -> int:
-        """Width of the vectors, H."""
+        """Width of the vectors."""
         return self.vectors.shape[1]
 
     @functools.cached_property
@@ -225,7 +225,7 @@ class StaticEmbedder:
         return results
 
     def _look_up_vectors(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Return each word's vector, or zeros, and whether the word has a vector: float32 (n, H), bool (n,)."""
+        """Return the vectors of n words, float32 (n, H), and whether each has one, bool (n,); if not, it gets zeros."""
         rows = np.array([-1 if (row := self.row_of(word)) is None else row for word in words], "int64")
         vectors = np.zeros((len(words), self.hidden_dim), "float32")
         has_vector = rows >= 0
@@ -253,12 +253,12 @@ class StaticEmbedder:
 
     @functools.cached_property
     def _norms(self) -> np.ndarray:
-        """Lengths of the vectors, float32 (V,), 1 for zeros."""
+        """Norms of the V vectors, float32 (V,); 1 for a vector of zeros."""
         norms = np.sqrt(np.einsum("vh,vh->v", self.vectors, self.vectors))
         return np.where(norms > 0, norms, 1)
 
     def cosines(self, vectors: np.ndarray) -> np.ndarray:
-        """Return the cosines between n vectors of unit length, float32 (n, H), and all words: float32 (n, V)."""
+        """Return the cosines between n unit vectors, float32 (n, H), and the vectors of all V words, float32 (n, V)."""
         with np.errstate(all="ignore"):  # some BLAS kernels raise flags for lanes that are not part of the result
             return vectors @ self.vectors.T / self._norms
 
@@ -282,7 +282,7 @@ class StaticEmbedder:
     def analogy(self, a: str, b: str, c: str, top_k: int = 10, method: str = "3CosAdd") -> list[Neighbor]:
         """Return the words d for which "a is to b as c is to d" holds best, without a, b and c.
 
-        Mikolov et al. (2013, https://aclanthology.org/N13-1090); Levy and Goldberg (2014,
+        3CosAdd is from Mikolov et al. (2013, https://aclanthology.org/N13-1090), 3CosMul from Levy and Goldberg (2014,
         https://aclanthology.org/W14-1618).
 
         Args:
@@ -305,7 +305,7 @@ class StaticEmbedder:
         return self._rank_best(self.score_analogies(vectors[None], method)[0], words, top_k)
 
     def score_analogies(self, vectors: np.ndarray, method: str = "3CosAdd") -> np.ndarray:
-        """Return the scores of all words as answers to analogies, float32 (n, V); see `analogy`.
+        """Return the scores of all V words as answers to n analogies, float32 (n, V); see `analogy`.
 
         Args:
             vectors: float32 (n, 3, H), the vectors of a, b and c for each of n analogies, scaled to unit length.

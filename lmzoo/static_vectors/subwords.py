@@ -50,7 +50,7 @@ class Subwords:
     vectors: np.ndarray
 
     def sum_vectors(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the sum of each word's n-gram vectors and its number of n-grams: float32 (n, H), int64 (n,)."""
+        """Return the sum of the n-gram vectors of each of n words, float32 (n, H), and their numbers, int64 (n,)."""
         from scipy.sparse import csr_array
 
         num_buckets = len(self.vectors)
@@ -60,12 +60,12 @@ class Subwords:
         return occurrences @ np.asarray(self.vectors), np.bincount(word_indices, minlength=len(words))
 
     def compose(self, words: Sequence[str], word_vectors: np.ndarray) -> np.ndarray:
-        """Compose the vectors of words of the vocabulary from their own vectors and n-grams: float32 (n, H)."""
+        """Compose the vectors of n words of the vocabulary from their own vectors and n-grams, float32 (n, H)."""
         sums, counts = self.sum_vectors(words)
         return (word_vectors + sums) / (counts + 1).astype("float32")[:, None]
 
     def compose_unknown(self, words: Sequence[str]) -> np.ndarray:
-        """Compose the vectors of words outside of the vocabulary, zeros for a word without n-grams: float32 (n, H)."""
+        """Compose the vectors of n unknown words, float32 (n, H); a word without n-grams gets zeros."""
         sums, counts = self.sum_vectors(words)
         return sums / np.maximum(counts, 1).astype("float32")[:, None]
 
@@ -87,10 +87,10 @@ def hash_ngrams(
         For each of the m n-grams, the index of its word, int64 (m,), and its bucket, int64 (m,).
     """
     encoded_words = [b"" if word == _SENTENCE_END else f"<{word}>".encode() for word in words]
-    text = np.frombuffer(b"".join(encoded_words), "uint8")  # (b,)
+    text_bytes = np.frombuffer(b"".join(encoded_words), "uint8")  # (b,)
     lengths = np.array([len(word) for word in encoded_words], "int64")  # (n,)
-    is_first_byte = np.append((text & 0xC0) != 0x80, True)  # (b + 1,), whether a character begins
-    signed_bytes = text.view("int8").astype("int32").view("uint32")  # (b,)
+    is_first_byte = np.append((text_bytes & 0xC0) != 0x80, True)  # (b + 1,), whether a character begins
+    signed_bytes = text_bytes.view("int8").astype("int32").view("uint32")  # (b,)
     # The n-grams that begin with each character grow by a byte in each step.
     starts = np.flatnonzero(is_first_byte[:-1])  # (c,)
     word_indices = np.repeat(np.arange(len(words)), lengths)[starts]
@@ -109,8 +109,8 @@ def hash_ngrams(
         is_mark = (num_characters == 1) & (begins_word | ends_word)
         is_ngram = is_complete & (num_characters >= min_length) & ~is_mark
         ngrams.append((word_indices[is_ngram], hashes[is_ngram]))
-        grows = ~ends_word & ~(is_complete & (num_characters >= max_length))
+        continues = ~ends_word & ~(is_complete & (num_characters >= max_length))
         arrays = (hashes, num_characters, ends, word_indices, word_ends, begins_word)
-        hashes, num_characters, ends, word_indices, word_ends, begins_word = (array[grows] for array in arrays)
+        hashes, num_characters, ends, word_indices, word_ends, begins_word = (array[continues] for array in arrays)
     all_word_indices, all_hashes = (np.concatenate(parts) for parts in zip(*ngrams, strict=True))
     return all_word_indices, all_hashes.astype("int64") % max(num_buckets, 1)

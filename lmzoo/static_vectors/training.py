@@ -46,9 +46,11 @@ def train_table(
         raise ValueError(f"No word occurs {min_frequency} times: pass more texts, or a lower `min_frequency`.")
     if algorithm != "glove":
         return _train_with_gensim(sentences, algorithm, sizes, seed, settings)
-    id_by_word = {word: row for row, word in enumerate(words)}
-    encoded = [np.array([id_by_word.get(word, -1) for word in sentence], "int64") for sentence in sentences]
-    return VectorTable(words, train_glove(encoded, len(words), hidden_dim, window, epochs, seed, verbose, **settings))
+    id_by_word = {word: word_id for word_id, word in enumerate(words)}
+    encoded_sentences = [np.array([id_by_word.get(word, -1) for word in sentence], "int64") for sentence in sentences]
+    return VectorTable(
+        words, train_glove(encoded_sentences, len(words), hidden_dim, window, epochs, seed, verbose, **settings)
+    )
 
 
 def _train_with_gensim(
@@ -63,13 +65,13 @@ def _train_with_gensim(
         from gensim.models import FastText, Word2Vec
     except ImportError:
         raise ImportError("word2vec and fastText are trained by gensim: pip install 'lmzoo[vectors]'.") from None
-    slices = [
+    sentence_slices = [
         sentence[start : start + _MAX_SENTENCE_WORDS]
         for sentence in sentences
         for start in range(0, max(1, len(sentence)), _MAX_SENTENCE_WORDS)
     ]
     arguments = {
-        "sentences": slices,
+        "sentences": sentence_slices,
         "vector_size": sizes["hidden_dim"],
         "window": sizes["window"],
         "min_count": sizes["min_frequency"],
@@ -80,8 +82,8 @@ def _train_with_gensim(
         **settings,
     }
     if algorithm != "fasttext":
-        vectors = Word2Vec(**arguments).wv
-        return VectorTable(vectors.index_to_key, vectors.vectors)
-    vectors = FastText(**arguments).wv
-    subwords = Subwords(vectors.min_n, vectors.max_n, vectors.vectors_ngrams)
-    return VectorTable(vectors.index_to_key, vectors.vectors, subwords)
+        keyed_vectors = Word2Vec(**arguments).wv
+        return VectorTable(keyed_vectors.index_to_key, keyed_vectors.vectors)
+    keyed_vectors = FastText(**arguments).wv
+    subwords = Subwords(keyed_vectors.min_n, keyed_vectors.max_n, keyed_vectors.vectors_ngrams)
+    return VectorTable(keyed_vectors.index_to_key, keyed_vectors.vectors, subwords)

@@ -1,4 +1,4 @@
-"""Reading and writing of files of word vectors, whose formats are recognized by their first bytes."""
+"""Readers and writers of files of word vectors; the first bytes of a file determine its format."""
 
 from __future__ import annotations
 

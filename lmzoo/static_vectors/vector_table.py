@@ -43,7 +43,7 @@ def make_table(path: str | Path, words: Sequence[bytes], vectors: np.ndarray) ->
         vectors: float32 (V, H), the vectors of the words.
 
     Raises:
-        ValueError: If there are no words, or a vector is NaN or infinite; the message names the word.
+        ValueError: If there are no words, or a vector holds NaN or infinity; the message names its word.
     """
     decoded_words = clean_texts(words, "words")
     if not decoded_words:
@@ -51,14 +51,14 @@ def make_table(path: str | Path, words: Sequence[bytes], vectors: np.ndarray) ->
     if (row := find_invalid_vector(vectors)) is not None:
         word = decoded_words[row]
         raise ValueError(f"{path}: the vector of {word!r:.60} holds NaN or infinite numbers. The file is damaged.")
-    first_rows: dict[str, int] = {}
+    first_row_by_word: dict[str, int] = {}
     for row, word in enumerate(decoded_words):
-        first_rows.setdefault(word, row)
-    if len(first_rows) == len(decoded_words):
+        first_row_by_word.setdefault(word, row)
+    if len(first_row_by_word) == len(decoded_words):
         return VectorTable(decoded_words, vectors)
-    num_repeated = len(decoded_words) - len(first_rows)
+    num_repeated = len(decoded_words) - len(first_row_by_word)
     warn(f"{path} repeats {num_repeated} of {len(decoded_words)} words; the first vector of each is used.")
-    return VectorTable([*first_rows], vectors[[*first_rows.values()]])
+    return VectorTable([*first_row_by_word], vectors[[*first_row_by_word.values()]])
 
 
 def find_invalid_vector(vectors: np.ndarray) -> int | None:
