@@ -88,19 +88,19 @@ def estimate(tokens: np.ndarray, vocabulary_size: int, order: int) -> tuple[Ngra
         num_parents = len(table.keys[-1]) if table.keys else 1
         ngram_discounts = np.array([0.0, *order_discounts])[np.minimum(level.counts, 3)]  # (N,)
         parent_counts = np.bincount(parents, level.counts, num_parents)  # (number of parents,)
-        backoff_weights = np.divide(
+        backoff = np.divide(
             np.bincount(parents, ngram_discounts, num_parents),
             parent_counts,
             out=np.ones(num_parents),
             where=parent_counts > 0,
         )
-        probabilities = (level.counts - ngram_discounts) / parent_counts[parents] + backoff_weights[
-            parents
-        ] * probabilities[level.suffixes]
+        probabilities = (level.counts - ngram_discounts) / parent_counts[parents] + backoff[parents] * probabilities[
+            level.suffixes
+        ]
         table.keys.append(level.keys)
         table.log10.append(np.log10(probabilities).astype("float32"))
         if len(table.keys) > 1:
-            table.backoff.append(np.log10(backoff_weights).astype("float32"))
+            table.backoff.append(np.log10(backoff).astype("float32"))
     table.log10[0][START] = NEVER
     return table, discounts
 

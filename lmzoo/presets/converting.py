@@ -97,7 +97,7 @@ def find_unloaded_heads(opened: Source, model: keras.Model) -> list[str]:
     """Describe the tasks whose heads are stored but are not part of `model`, which `build` returned.
 
     The list is empty if `model` is a task or no head is stored. Otherwise, it holds the names of a preset's several
-    tasks, or one entry such as "a TextClassifier" for a task whose class is not registered or head is unreadable.
+    tasks, or one entry such as "a TextClassifier" for a task with an unregistered class or an unreadable head.
     """
     if hasattr(model, "backbone"):
         return []

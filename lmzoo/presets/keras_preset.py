@@ -147,9 +147,8 @@ class KerasPreset:
                 with add_file_to_errors(config_path):
                     stored_arguments = resolve_arguments(self.backbone_class.config_class, stored_arguments)
         policy = keras.config.dtype_policy()
-        with (
-            contextlib.nullcontext() if overrides else add_file_to_errors(config_path)
-        ):  # an override may cause the error
+        # The error does not name the file if there are overrides, since one of them may cause it.
+        with contextlib.nullcontext() if overrides else add_file_to_errors(config_path):
             if "dtype" not in overrides and policy.name != "float32" and _is_float32(stored_arguments.get("dtype")):
                 overrides = {**overrides, "dtype": policy}
             return self.backbone_class.from_config({**stored_arguments, **overrides})
