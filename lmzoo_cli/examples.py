@@ -60,10 +60,13 @@ def open_stream(
     """
 
     def convert(cell: Any) -> Any:
-        parts = [cell] if separator is None else label_parts(cell, separator)
-        if any(part in (None, "") or isinstance(part, (dict, list)) for part in parts):
+        label_texts = [cell] if separator is None else label_parts(cell, separator)
+        if any(label_text in (None, "") or isinstance(label_text, (dict, list)) for label_text in label_texts):
             raise ValueError("a label is missing or a list")
-        labels = [label_type(part if isinstance(part, str) else json.dumps(part)) for part in parts]
+        labels = [
+            label_type(label_text if isinstance(label_text, str) else json.dumps(label_text))
+            for label_text in label_texts
+        ]
         return labels[0] if separator is None else labels
 
     convert.__name__ = "label"  # errors name labels after this function

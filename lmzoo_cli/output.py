@@ -79,8 +79,8 @@ def round_numbers(value: Any) -> Any:
 
 def to_json(value: Any, indent: int | None = None) -> str:
     """Convert a value to JSON with rounded numbers, and NaN and infinity as null."""
-    finite = json.loads(json.dumps(round_numbers(value)), parse_constant=lambda name: None)
-    return json.dumps(finite, indent=indent, ensure_ascii=False)
+    finite_value = json.loads(json.dumps(round_numbers(value)), parse_constant=lambda name: None)
+    return json.dumps(finite_value, indent=indent, ensure_ascii=False)
 
 
 # === Tables ===

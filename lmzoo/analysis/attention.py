@@ -94,10 +94,10 @@ def attention(
     if not hasattr(backbone, "attention_scores"):
         raise WrongModelError(f"{type(backbone).__name__} has no attention to look at: models of its family have none.")
     scores = _Scores(backbone, backbone.attention_scores)(backbone.input)  # (B, L, N, T, T)
-    read_texts, encoded = reader.read(texts)
+    read_texts, encoded_texts = reader.read(texts)
     attention_model = keras.Model(backbone.input, scores)
     scores_by_text = reader.outputs(
-        attention_model, encoded, batch_size, lambda values, length: values[:, :, :length, :length]
+        attention_model, encoded_texts, batch_size, lambda values, length: values[:, :, :length, :length]
     )
     return [
         Attention(*read_text, text_scores) for read_text, text_scores in zip(read_texts, scores_by_text, strict=True)

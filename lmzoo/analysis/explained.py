@@ -96,28 +96,30 @@ def iterate_questions(
     elif isinstance(task, QuestionAnswerer):
         yield from _iterate_span_questions(task, reader, texts, target)
     else:
-        read_texts, encoded = reader.read(texts)
+        read_texts, encoded_texts = reader.read(texts)
         classes = _find_classes(task, task.predict(texts, verbose=0), target)
         for i, text in enumerate(read_texts):
-            yield _make_question(reader, text, encoded, i, get_class_name(task, classes[i]), (classes[i],))
+            yield _make_question(reader, text, encoded_texts, i, get_class_name(task, classes[i]), (classes[i],))
 
 
 def _iterate_label_questions(
     task: TokenClassifier, reader: Reader, texts: Any, target: str | int | None, word: str | int | None
 ) -> Iterator[Question]:
     """Iterate over the scores to explain, one per text, for the label of `word`."""
-    encoded = task.text_preprocessor.encode_words(texts)  # without windows, which are not explained
+    encoded_words = task.text_preprocessor.encode_words(texts)  # without windows, which are not explained
     positions = _find_word_positions(
-        encoded, [_find_word_index(i, words, word) for i, words in enumerate(encoded.words)]
+        encoded_words, [_find_word_index(i, words, word) for i, words in enumerate(encoded_words.words)]
     )
-    logits = task.predict(encoded, verbose=0)  # (n, T, C)
+    logits = task.predict(encoded_words, verbose=0)  # (n, T, C)
     classes = _find_classes(task, logits[np.arange(len(positions)), positions], target)
     start, _, end = reader.special()
-    for i, words in enumerate(encoded.words):
-        spans = place_tokens(reader.preprocessor.tokenizer, words)[: int(encoded.lengths[i]) - len(start) - len(end)]
-        read_text = join_spans((encoded.texts[i],), (SPECIAL, start), (0, spans), (SPECIAL, end))
+    for i, words in enumerate(encoded_words.words):
+        spans = place_tokens(reader.preprocessor.tokenizer, words)[
+            : int(encoded_words.lengths[i]) - len(start) - len(end)
+        ]
+        read_text = join_spans((encoded_words.texts[i],), (SPECIAL, start), (0, spans), (SPECIAL, end))
         yield _make_question(
-            reader, read_text, encoded, i, get_class_name(task, classes[i]), (positions[i], classes[i])
+            reader, read_text, encoded_words, i, get_class_name(task, classes[i]), (positions[i], classes[i])
         )
 
 
@@ -127,41 +129,41 @@ def _iterate_span_questions(
     """Iterate over the scores to explain, one per pair, for the answer in the window that holds it."""
     score_columns = _get_score_columns(target)
     answers: list[Any] = task.answer(pairs)
-    encoded: EncodedWindows = task.encode_inputs(pairs)
+    encoded_windows: EncodedWindows = task.encode_inputs(pairs)
     answer_spans = np.array([(answer["start"], answer["end"]) for answer in answers], "int64").reshape(-1, 2)
-    _, windows, positions = _compute_answer_scores(task, encoded, answer_spans, score_columns, 32)
+    _, windows, positions = _compute_answer_scores(task, encoded_windows, answer_spans, score_columns, 32)
     question_texts: list[Any] = [question for question, _ in _make_rows(task, pairs)]
     tokenizer = reader.preprocessor.tokenizer
     start, between, end = reader.special()
     for text, answer, window in zip(question_texts, answers, windows.tolist(), strict=True):
-        segment_starts = encoded.begins[window]
-        segment_lengths = encoded.counts[window]
+        segment_starts = encoded_windows.begins[window]
+        segment_lengths = encoded_windows.counts[window]
         context_slice = slice(segment_starts[3], segment_starts[3] + segment_lengths[3])
-        ids = encoded.tokens[context_slice].tolist()
-        offsets = encoded.spans[context_slice].tolist()
+        ids = encoded_windows.tokens[context_slice].tolist()
+        offsets = encoded_windows.spans[context_slice].tolist()
         context = [
             TokenSpan(token_id, str(tokenizer.id_to_token(token_id)), *span)
             for token_id, span in zip(ids, offsets, strict=True)
         ]
         question = tokenizer.tokenize_with_offsets([text])[0][: segment_lengths[1]]
         read_text = join_spans(
-            (_join_words(text), encoded.contexts[encoded.examples[window]]),
+            (_join_words(text), encoded_windows.contexts[encoded_windows.examples[window]]),
             (SPECIAL, start), (0, question), (SPECIAL, between), (1, context), (SPECIAL, end),
         )  # fmt: skip
         indices = [(int(positions[window, column]), column) for column in score_columns]
-        yield _make_question(reader, read_text, encoded.packed(np.array([window])), 0, answer["text"], *indices)
+        yield _make_question(reader, read_text, encoded_windows.packed(np.array([window])), 0, answer["text"], *indices)
 
 
 def _make_question(
-    reader: Reader, read_text: ReadText, encoded: EncodedTexts, row: int, target: str, *indices: tuple[int, ...]
+    reader: Reader, read_text: ReadText, encoded_texts: EncodedTexts, row: int, target: str, *indices: tuple[int, ...]
 ) -> Question:
     """Return a score to explain, which sums some of the model's outputs for a sequence.
 
     Args:
         reader: reader of the task's texts.
         read_text: the sequence with its tokens and their texts.
-        encoded: encoded sequences.
-        row: index of the sequence in `encoded`.
+        encoded_texts: encoded sequences.
+        row: index of the sequence in `encoded_texts`.
         target: name of the explained prediction, such as a class.
         *indices: indices of the outputs to sum, without the batch axis.
     """
@@ -171,7 +173,7 @@ def _make_question(
 
     widths = ladder_buckets(max(reader.preprocessor.sequence_length, len(read_text.tokens)))
     width = next(width for width in widths if width >= len(read_text.tokens))
-    return read_text, reader.preprocessor.features(encoded, np.array([row]), width), target, score
+    return read_text, reader.preprocessor.features(encoded_texts, np.array([row]), width), target, score
 
 
 # === Left-out words ===
@@ -208,9 +210,9 @@ def _compute_tag_drops(
     shifted_indices = [
         k - (j < k) for indices, k in zip(removable_indices, target_indices, strict=True) for j in indices
     ]
-    encoded = task.text_preprocessor.encode_words([*word_lists, *shortened_texts])
-    positions = _find_word_positions(encoded, [*target_indices, *shifted_indices])
-    logits = task.predict(encoded, batch_size, verbose=0)[np.arange(len(positions)), positions]  # (n + w, C)
+    all_encoded_texts = task.text_preprocessor.encode_words([*word_lists, *shortened_texts])
+    positions = _find_word_positions(all_encoded_texts, [*target_indices, *shifted_indices])
+    logits = task.predict(all_encoded_texts, batch_size, verbose=0)[np.arange(len(positions)), positions]  # (n + w, C)
     words = [[(0, *encoded_texts.words[i][j]) for j in indices] for i, indices in enumerate(removable_indices)]
     return _compute_class_drops(task, [(text,) for text in encoded_texts.texts], words, logits, target)
 
@@ -235,9 +237,9 @@ def _compute_answer_drops(
             shifted_spans.append(
                 tuple(offset - max(0, min(offset, removed_end) - removed_start) for offset in (start, end))
             )
-    encoded: EncodedWindows = task.encode_inputs(_make_inputs([*rows, *shortened_rows]))
+    encoded_windows: EncodedWindows = task.encode_inputs(_make_inputs([*rows, *shortened_rows]))
     scores, *_ = _compute_answer_scores(
-        task, encoded, np.array([*spans, *shifted_spans], "int64"), score_columns, batch_size
+        task, encoded_windows, np.array([*spans, *shifted_spans], "int64"), score_columns, batch_size
     )
     strings = [tuple(map(_join_words, row)) for row in rows]
     return _make_attributions(strings, words, [answer["text"] for answer in answers], scores)
@@ -302,7 +304,11 @@ def _get_score_columns(target: str | int | None) -> tuple[int, ...]:
 
 
 def _compute_answer_scores(
-    task: QuestionAnswerer, encoded: EncodedWindows, spans: np.ndarray, score_columns: Sequence[int], batch_size: int
+    task: QuestionAnswerer,
+    encoded_windows: EncodedWindows,
+    spans: np.ndarray,
+    score_columns: Sequence[int],
+    batch_size: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the score of each answer, the window that it comes from, and the positions of answers in all windows.
 
@@ -313,13 +319,13 @@ def _compute_answer_scores(
         Scores, float64 (n,), NaN for an answer that no window holds after a word was left out; indices of windows,
         int64 (n,); and token positions of starts and ends in each of the w windows, (w, 2).
     """
-    logits = task.predict(encoded, batch_size, verbose=0)  # (w, T, 2)
-    positions = encoded.positions(spans)  # (w, 2)
+    logits = task.predict(encoded_windows, batch_size, verbose=0)  # (w, T, 2)
+    positions = encoded_windows.positions(spans)  # (w, 2)
     rows = np.arange(len(logits))
     scores = sum(logits[rows, positions[:, column], column].astype("float64") for column in score_columns)  # (w,)
-    has_no_answer = (spans[:, 0] == spans[:, 1])[encoded.examples]  # (w,)
+    has_no_answer = (spans[:, 0] == spans[:, 1])[encoded_windows.examples]  # (w,)
     ranking_scores = np.where(has_no_answer, -scores, np.where(positions.any(axis=1), scores, -np.inf))
-    windows_by_example = [np.flatnonzero(encoded.examples == i) for i in range(len(encoded.contexts))]
+    windows_by_example = [np.flatnonzero(encoded_windows.examples == i) for i in range(len(encoded_windows.contexts))]
     best_windows = np.array([indices[ranking_scores[indices].argmax()] for indices in windows_by_example], "int64")
     return np.where(np.isfinite(ranking_scores[best_windows]), scores[best_windows], np.nan), best_windows, positions
 
@@ -335,13 +341,13 @@ def _find_word_index(text_index: int, words: Sequence[tuple[str, int, int]], wor
     return int(word)  # type: ignore[arg-type]
 
 
-def _find_word_positions(encoded: EncodedWords, word_indices: Sequence[int]) -> np.ndarray:
+def _find_word_positions(encoded_words: EncodedWords, word_indices: Sequence[int]) -> np.ndarray:
     """Return the position of the first token of the chosen word in each of n sequences, int (n,).
 
     Raises:
         ValueError: If the word was truncated in a sequence.
     """
-    positions = encoded.first[encoded.word_splits[:-1] + np.array(word_indices, "int64")]
+    positions = encoded_words.first[encoded_words.word_splits[:-1] + np.array(word_indices, "int64")]
     if (positions < 0).any():
         raise ValueError("The word was truncated: pass a shorter text, or raise `sequence_length`.")
     return positions

@@ -104,19 +104,21 @@ class Reader:
         if not cleaned_columns[0]:
             raise ValueError("`texts` is empty: pass at least one text.")
         spans = [tokenizer.tokenize_with_offsets(column) for column in cleaned_columns]
-        encoded = self.preprocessor.pack(*([[span.id for span in text] for text in column] for column in spans))
+        encoded_texts = self.preprocessor.pack(*([[span.id for span in text] for text in column] for column in spans))
         start, between, end = self.special()
         read_texts = []
-        for i, length in enumerate(encoded.lengths.tolist()):
-            second_start = int(encoded.second[i])  # position where the second text begins
+        for i, length in enumerate(encoded_texts.lengths.tolist()):
+            second_start = int(encoded_texts.second[i])  # position where the second text begins
             separator = end if len(spans) == 1 else between
             pieces: list[tuple[int, Sequence[TokenSpan]]] = [(SPECIAL, start)]
             pieces += [(0, spans[0][i][: second_start - len(start) - len(separator)]), (SPECIAL, separator)]
             if len(spans) > 1:
                 pieces += [(1, spans[1][i][: length - second_start - len(end)]), (SPECIAL, end)]
-            strings = tuple(t if isinstance(t, str) else " ".join(t) for t in (column[i] for column in cleaned_columns))
-            read_texts.append(join_spans(strings, *pieces))
-        return read_texts, encoded
+            text_strings = tuple(
+                text if isinstance(text, str) else " ".join(text) for text in (column[i] for column in cleaned_columns)
+            )
+            read_texts.append(join_spans(text_strings, *pieces))
+        return read_texts, encoded_texts
 
     def special(self) -> list[list[TokenSpan]]:
         """Return the special tokens at the start of a sequence, between two texts, and at the end."""
@@ -189,7 +191,7 @@ def hidden_states(
     """
     check_arguments(batch_size=batch_size)
     reader = Reader.of(model, preprocessor)
-    read_texts, encoded = reader.read(texts)
+    read_texts, encoded_texts = reader.read(texts)
     # Add no operations: their names could clash with the backbone's after `clear_session`.
     layer_model = keras.Model(reader.backbone.input, reader.backbone.output["hidden_states"])  # (B, T, H) each
 
@@ -197,7 +199,7 @@ def hidden_states(
         states = [values] if isinstance(values, np.ndarray) else values  # a single output is not in a list
         return np.stack([layer[:length].astype("float32") for layer in states])  # (L + 1, T, H)
 
-    return read_texts, reader.outputs(layer_model, encoded, batch_size, keep)
+    return read_texts, reader.outputs(layer_model, encoded_texts, batch_size, keep)
 
 
 def compute_text_means(read: Sequence[ReadText], states: Sequence[np.ndarray]) -> np.ndarray:

@@ -49,15 +49,17 @@ def plot_vectors(vectors: Any, labels: Sequence[object], reducer: Any = None, ti
         raise ImportError("Pictures are drawn by matplotlib: pip install 'lmzoo[plots]'.") from None
 
     vectors = np.asarray(vectors, "float64")
-    names = np.array([str(label) for label in labels], object)
-    if vectors.ndim != 2 or len(vectors) < 3 or vectors.shape[1] < 2 or len(names) != len(vectors):
+    label_names = np.array([str(label) for label in labels], object)
+    if vectors.ndim != 2 or len(vectors) < 3 or vectors.shape[1] < 2 or len(label_names) != len(vectors):
         raise ValueError(
             "Expected at least 3 vectors (n, H), H above 1, and a label for each, got shape "
-            f"{vectors.shape} and {len(names)} labels."
+            f"{vectors.shape} and {len(label_names)} labels."
         )
-    unique_names = [*dict.fromkeys(names)]
-    if len(unique_names) > _MAX_LABELS:
-        raise ValueError(f"A picture can tell at most {_MAX_LABELS} labels apart, got {len(unique_names)}: group them.")
+    unique_label_names = [*dict.fromkeys(label_names)]
+    if len(unique_label_names) > _MAX_LABELS:
+        raise ValueError(
+            f"A picture can tell at most {_MAX_LABELS} labels apart, got {len(unique_label_names)}: group them."
+        )
     axis_names = ["", ""]
     if reducer is None:
         from sklearn.decomposition import PCA
@@ -68,9 +70,9 @@ def plot_vectors(vectors: Any, labels: Sequence[object], reducer: Any = None, ti
     points = np.asarray(reducer.transform(vectors))  # (n, 2)
     figure = Figure(figsize=(6, 4.5), layout="constrained")
     axes = figure.subplots()
-    for name, marker in zip(unique_names, itertools.cycle("osD^vPX*<>h")):
-        has_label = names == name
-        axes.scatter(points[has_label, 0], points[has_label, 1], marker=marker, label=name, alpha=0.8)
+    for label_name, marker in zip(unique_label_names, itertools.cycle("osD^vPX*<>h")):
+        has_label = label_names == label_name
+        axes.scatter(points[has_label, 0], points[has_label, 1], marker=marker, label=label_name, alpha=0.8)
     axes.set(xlabel=axis_names[0], ylabel=axis_names[1], title=title)
     axes.legend()
     axes.grid(alpha=0.3)

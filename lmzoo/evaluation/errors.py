@@ -246,10 +246,13 @@ def _get_judged(report: Report) -> Judged:
     return report.judged
 
 
-def _make_calibration_table(result: Calibration) -> Cells:
+def _make_calibration_table(calibration_result: Calibration) -> Cells:
     """Return a calibration table with a row for each bin that is not empty."""
-    names = [f"{low:.2f}-{high:.2f}" for low, high in itertools.pairwise(result.bounds)]
-    columns = (array.tolist() for array in (result.counts, result.confidence, result.accuracy))
+    names = [f"{low:.2f}-{high:.2f}" for low, high in itertools.pairwise(calibration_result.bounds)]
+    columns = (
+        array.tolist()
+        for array in (calibration_result.counts, calibration_result.confidence, calibration_result.accuracy)
+    )
     rows: list[list[Cell]] = [[*row] for row in zip(names, *columns, strict=True) if row[1]]
     return ["probability", "count", "confidence", "accuracy"], rows
 

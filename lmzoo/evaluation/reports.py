@@ -24,12 +24,12 @@ class Judged:
     """Individual predictions with their labels; an example may have several predictions.
 
     Attributes:
-        example: int (a,), for each of a predictions, the index of its example.
+        example: int (p,), index of the example of each of p predictions.
         actual: list of labels, one for each prediction.
         predicted: list of the predictions.
-        error: float (a,), 1 for wrong and 0 for right predictions; for numeric predictions, the absolute error.
-        probability: float (a,), probability of each prediction, NaN if it has none; None for numeric predictions.
-        places: int (a, 2), start and end offsets of the word that each prediction belongs to; None if predictions
+        error: float (p,), 1 for wrong and 0 for right predictions; for numeric predictions, the absolute error.
+        probability: float (p,), probability of each prediction, NaN if it has none; None for numeric predictions.
+        places: int (p, 2), start and end offsets of the word that each prediction belongs to; None if predictions
             belong to whole texts.
         count: int, number of examples; None if it is one more than the highest index in `example`.
 

@@ -174,7 +174,7 @@ def exact_match(prediction: str, gold: str) -> float:
 
 
 def token_f1(prediction: str, gold: str) -> float:
-    """Return the F1 score between the words of prediction and gold answer; 1.0 if neither has any words."""
+    """Return the F1 score of a prediction's words against a gold answer's words; 1.0 if neither has any words."""
     predicted_words, gold_words = (Counter(normalize_answer(text).split()) for text in (prediction, gold))
     if not predicted_words or not gold_words:
         return float(predicted_words == gold_words)

@@ -68,15 +68,19 @@ def word_similarity(
         triples = [*_read_pairs(pairs)]
     else:
         triples = [_check_pair(pair, position) for position, pair in enumerate(pairs)]
-    uppercase_triples = [(first.upper(), second.upper(), score) for first, second, score in triples]
+    uppercase_triples = [(first_word.upper(), second_word.upper(), score) for first_word, second_word, score in triples]
     covered_triples = [
         triple for triple in uppercase_triples if triple[0] in rows_by_word and triple[1] in rows_by_word
     ]
     if len(covered_triples) < 2:
         coverage = f"{len(covered_triples)} of {len(triples)}"
         raise ValueError(f"Expected two or more pairs of words in the vocabulary, got {coverage}.")
-    first_vectors = _compute_unit_vectors(embedder, [rows_by_word[first][0] for first, _, _ in covered_triples])
-    second_vectors = _compute_unit_vectors(embedder, [rows_by_word[second][0] for _, second, _ in covered_triples])
+    first_vectors = _compute_unit_vectors(
+        embedder, [rows_by_word[first_word][0] for first_word, _, _ in covered_triples]
+    )
+    second_vectors = _compute_unit_vectors(
+        embedder, [rows_by_word[second_word][0] for _, second_word, _ in covered_triples]
+    )
     cosines = (first_vectors * second_vectors).sum(axis=1)
     judgments = np.array([score for _, _, score in covered_triples])
     scores = {
@@ -210,13 +214,13 @@ def _check_pair(pair: Any, position: int) -> tuple[str, str, float]:
     """
     fields = list(pair) if is_column(pair) else []
     try:
-        first, second, judgment = fields
+        first_word, second_word, judgment = fields
         similarity = float(judgment)
     except (TypeError, ValueError):
         similarity = math.nan
     is_valid = math.isfinite(similarity) and isinstance(fields[0], str) and isinstance(fields[1], str)
     require(is_valid, f"pairs[{position}]", "two words and a finite number", pair)
-    return first, second, similarity
+    return first_word, second_word, similarity
 
 
 def _check_question(question: Any, position: int) -> list[str]:

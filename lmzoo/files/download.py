@@ -27,7 +27,7 @@ class RemoteFile:
     """A file on a web server.
 
     Attributes:
-        url: str, address with https://, or with http:// on this machine.
+        url: str, URL that begins with https://, or with http:// for a server on this machine.
         size: int, size in bytes; None if unknown.
         sha256: str, SHA-256 digest in hexadecimal digits; None if unknown.
     """
@@ -70,27 +70,30 @@ def _get_file_size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _request_file(path: Path, file: RemoteFile) -> None:
+def _request_file(path: Path, remote_file: RemoteFile) -> None:
     """Request a file, or the rest of a partial download, and write the response to `path`.
 
     A download that already has the expected size is not requested again.
     """
     downloaded_bytes = _get_file_size(path)
     etag_file = path.with_name(f"{path.name}.etag")
-    if downloaded_bytes and downloaded_bytes == file.size:
+    if downloaded_bytes and downloaded_bytes == remote_file.size:
         return
     headers = {"User-Agent": "lmzoo", "Accept-Encoding": "identity"}
     etag = etag_file.read_text() if etag_file.exists() else ""
-    if downloaded_bytes and (etag or file.sha256):  # without these, a changed file would go unnoticed
+    if downloaded_bytes and (etag or remote_file.sha256):  # without these, a changed file would go unnoticed
         headers |= {"Range": f"bytes={downloaded_bytes}-", **({"If-Range": etag} if etag else {})}
     try:
-        with _Session() as session, session.get(file.url, headers=headers, stream=True, timeout=TIMEOUT) as response:
-            _write_response(response, path, etag_file, file)
+        with (
+            _Session() as session,
+            session.get(remote_file.url, headers=headers, stream=True, timeout=TIMEOUT) as response,
+        ):
+            _write_response(response, path, etag_file, remote_file)
     except (TimeoutError, requests.Timeout, urllib3.exceptions.TimeoutError) as error:
-        raise TimeoutError(f"{file.url} has sent next to nothing for {TIMEOUT:.0f} seconds.") from error
+        raise TimeoutError(f"{remote_file.url} has sent next to nothing for {TIMEOUT:.0f} seconds.") from error
 
 
-def _write_response(response: requests.Response, path: Path, etag_file: Path, file: RemoteFile) -> None:
+def _write_response(response: requests.Response, path: Path, etag_file: Path, remote_file: RemoteFile) -> None:
     """Write the body of a response to `path`, appending to a partial download if the server resumes the download.
 
     Raises:
@@ -104,17 +107,19 @@ def _write_response(response: requests.Response, path: Path, etag_file: Path, fi
     )
     if has_wrong_range or response.status_code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
         path.unlink(missing_ok=True)
-        raise ConnectionError(f"{file.url} cannot be resumed after {downloaded_bytes} bytes.")
+        raise ConnectionError(f"{remote_file.url} cannot be resumed after {downloaded_bytes} bytes.")
     response.raise_for_status()
     if response.headers.get("Content-Type", "").startswith("text/html"):
         raise ValueError(f"{response.url} is a web page, not a file.")
     downloaded_bytes = downloaded_bytes if is_partial else 0
     total_bytes = (
-        file.size if response.raw.length_remaining is None else downloaded_bytes + response.raw.length_remaining
+        remote_file.size if response.raw.length_remaining is None else downloaded_bytes + response.raw.length_remaining
     )
-    if file.size not in (None, total_bytes):
+    if remote_file.size not in (None, total_bytes):
         path.unlink(missing_ok=True)
-        raise ValueError(f"{file.url} is not the expected file: it has {total_bytes} bytes, not {file.size}.")
+        raise ValueError(
+            f"{remote_file.url} is not the expected file: it has {total_bytes} bytes, not {remote_file.size}."
+        )
     with (
         path.open("ab" if is_partial else "wb") as output_file,
         progress_bar(path.name, total_bytes, "bytes") as advance,
@@ -132,7 +137,7 @@ def _write_response(response: requests.Response, path: Path, etag_file: Path, fi
                     break
         except (urllib3.exceptions.ProtocolError, urllib3.exceptions.SSLError) as error:
             raise ConnectionError(
-                f"{file.url} was cut off after {downloaded_bytes} of {total_bytes or '?'} bytes."
+                f"{remote_file.url} was cut off after {downloaded_bytes} of {total_bytes or '?'} bytes."
             ) from error
 
 

@@ -174,10 +174,13 @@ def verify_once(directory: Path) -> bool:
     if not (directory / MANIFEST_FILE).is_file():
         return False
     file_stats = [(name, (directory / name).stat()) for name in _list_files(directory)]
-    state = [(name, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for name, s in file_stats]
+    state = [
+        (name, file_stat.st_ino, file_stat.st_size, file_stat.st_mtime_ns, file_stat.st_ctime_ns)
+        for name, file_stat in file_stats
+    ]
     if _verified.get(directory) != state:
         verify_manifest(directory)
-        if time.time_ns() - max(s.st_ctime_ns for _, s in file_stats) > _SETTLED_NS:
+        if time.time_ns() - max(file_stat.st_ctime_ns for _, file_stat in file_stats) > _SETTLED_NS:
             _verified[directory] = state
     return True
 

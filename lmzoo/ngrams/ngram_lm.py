@@ -285,12 +285,12 @@ class NgramLM:
         for group in group_items(
             self._iterate_sentences(documents, self.tokenizer.takes_words, title, verbose), _BATCH_SIZE
         ):
-            stream = array("i")
+            joined_ids = array("i")
             for ids in filter(None, self.tokenizer.tokenize(group)):
-                stream.append(start_id)
-                stream.extend(ids)
-                stream.append(end_id)
-            yield self._tokens[np.array(stream, "int32")]
+                joined_ids.append(start_id)
+                joined_ids.extend(ids)
+                joined_ids.append(end_id)
+            yield self._tokens[np.array(joined_ids, "int32")]
 
     # === Files ===
 
@@ -345,12 +345,12 @@ def _learn_vocabulary(sentences: Iterable[Sequence[str]], min_frequency: int) ->
     """Return a vocabulary of special tokens and words by descending frequency, and the tokens of the sentences."""
     special_ids = dict.fromkeys((*SPECIAL, UNKNOWN_ALIAS), UNKNOWN)
     id_by_word = defaultdict(itertools.count(len(SPECIAL)).__next__, special_ids)
-    stream = array("i")
+    joined_ids = array("i")
     for sentence in sentences:
-        stream.append(START)
-        stream.extend(map(id_by_word.__getitem__, sentence))
-        stream.append(END)
-    tokens = np.array(stream)
+        joined_ids.append(START)
+        joined_ids.extend(map(id_by_word.__getitem__, sentence))
+        joined_ids.append(END)
+    tokens = np.array(joined_ids)
     frequencies = np.bincount(tokens, minlength=len(SPECIAL) + len(id_by_word))
     frequent_words = [
         word for word, i in id_by_word.items() if frequencies[i] >= min_frequency and i > END and _fits_a_file(word)

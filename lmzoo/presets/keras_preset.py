@@ -118,10 +118,14 @@ class KerasPreset:
 
         path = self.directory / MODEL_WEIGHTS_FILE
         check_is_weights(path)
-        items: dict[str, Any] = {}
+        objects_by_name: dict[str, Any] = {}
         with convert_damage_errors(f"{path} cannot be read"), h5py.File(path, "r") as file:
-            file.visititems(items.__setitem__)
-            return {name: item.shape for name, item in items.items() if isinstance(item, h5py.Dataset)}
+            file.visititems(objects_by_name.__setitem__)
+            return {
+                name: h5_object.shape
+                for name, h5_object in objects_by_name.items()
+                if isinstance(h5_object, h5py.Dataset)
+            }
 
     def build(self, overrides: Mapping[str, Any], load_weights: bool = True) -> keras.Model:
         """Build the backbone with random weights.
@@ -222,15 +226,15 @@ class KerasPreset:
         model_counts = Counter(tuple(weight.shape) for weight in backbone.weights)
         if stored_counts == model_counts:
             return
-        contents = f"{stored_counts.total()} weights"
-        expected = f"{model_counts.total()}"
+        stored_contents = f"{stored_counts.total()} weights"
+        model_contents = f"{model_counts.total()}"
         if stored_counts.total() == model_counts.total():
-            contents = f"a weight of shape {next(iter(stored_counts - model_counts))}"
-            expected = f"one of shape {next(iter(model_counts - stored_counts))}"
+            stored_contents = f"a weight of shape {next(iter(stored_counts - model_counts))}"
+            model_contents = f"one of shape {next(iter(model_counts - stored_counts))}"
         raise PresetError(
-            f"{self.directory / MODEL_WEIGHTS_FILE} holds {contents}, but {type(backbone).__name__} as configured has "
-            f"{expected}. Overrides must not change the architecture; pass `load_weights=False` for one with random "
-            "weights. Without overrides, fetch or save the preset again."
+            f"{self.directory / MODEL_WEIGHTS_FILE} holds {stored_contents}, but {type(backbone).__name__} as "
+            f"configured has {model_contents}. Overrides must not change the architecture; pass `load_weights=False` "
+            "for one with random weights. Without overrides, fetch or save the preset again."
         )
 
     def report(self, model: keras.Model) -> dict[str, str]:
@@ -263,12 +267,12 @@ class KerasPreset:
     @property
     def _task(self) -> JsonObject:
         """Content of the task's JSON file, or an empty dict without the file."""
-        file = self.directory / self._task_prefix / TASK_FILE
-        if not file.exists():
+        task_path = self.directory / self._task_prefix / TASK_FILE
+        if not task_path.exists():
             return {}
         stored_task = self._files.read(self._task_prefix + TASK_FILE)
         if not (isinstance(stored_task.get("registered_name"), str) and isinstance(stored_task.get("config"), dict)):
-            raise PresetError(f"{file} does not describe a task: it must hold a `registered_name` and a `config`.")
+            raise PresetError(f"{task_path} does not describe a task: it must hold a `registered_name` and a `config`.")
         return stored_task
 
     def get_head_arguments(self, cls: type[HasHead]) -> Arguments | None:
@@ -305,21 +309,21 @@ class KerasPreset:
             name: Name of the JSON file.
             advice: Sentence to append to the error about a missing file.
         """
-        file = self.directory / name
+        json_path = self.directory / name
         kind = base.__name__.lower()
-        if not file.exists():
+        if not json_path.exists():
             raise MissingTokenizerError(f"{self.directory} holds no {kind} ({name} is missing).{advice}")
         try:
-            part = _build_text_part(self._files.read(name), base, file)
+            part = _build_text_part(self._files.read(name), base, json_path)
         except (AttributeError, KeyError, TypeError) as error:
-            raise PresetError(f"{file} does not describe a {kind} of lmzoo: {error!r:.200}.") from error
-        assets = self.directory / TOKENIZER_ASSETS_DIR
-        with add_file_to_errors(assets):
-            part.load_assets(assets)
+            raise PresetError(f"{json_path} does not describe a {kind} of lmzoo: {error!r:.200}.") from error
+        assets_path = self.directory / TOKENIZER_ASSETS_DIR
+        with add_file_to_errors(assets_path):
+            part.load_assets(assets_path)
         return part
 
 
-def _build_text_part(serialized_part: JsonObject, base: type[_Part], file: Path) -> _Part:
+def _build_text_part(serialized_part: JsonObject, base: type[_Part], json_path: Path) -> _Part:
     """Build a preprocessor or tokenizer from its configuration; its class must be registered with Keras.
 
     Keras' own deserialization is not used, since it may call any function that the file names.
@@ -328,12 +332,12 @@ def _build_text_part(serialized_part: JsonObject, base: type[_Part], file: Path)
     cls = _find_registered(name, base)
     if cls is None:
         raise PresetError(
-            f"{file} names no {base.__name__.lower()} of lmzoo: {name!r:.60}. If the class is yours, first import the "
-            "module that registers it with `keras.saving.register_keras_serializable`."
+            f"{json_path} names no {base.__name__.lower()} of lmzoo: {name!r:.60}. If the class is yours, first import "
+            "the module that registers it with `keras.saving.register_keras_serializable`."
         )
     config = serialized_part["config"]
     if base is Preprocessor:
-        config = {**config, "tokenizer": _build_text_part(config["tokenizer"], Tokenizer, file)}  # type: ignore[type-abstract]
+        config = {**config, "tokenizer": _build_text_part(config["tokenizer"], Tokenizer, json_path)}  # type: ignore[type-abstract]
     return cls.from_config(config)
 
 

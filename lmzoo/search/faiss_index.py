@@ -27,7 +27,7 @@ class FaissIndex(VectorIndex):
     """Approximate search with a faiss index, for corpora that are too large for an exact search.
 
     Args:
-        index: `faiss.Index`, such as `faiss.read_index(path)` returns.
+        index: `faiss.Index`, for example from `faiss.read_index(path)`.
         similarity: the similarity that the index was built for: `"cosine"`, if its vectors have unit length, `"dot"` or
             `"euclidean"`.
 

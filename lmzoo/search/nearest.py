@@ -52,8 +52,10 @@ def check_not_lists(name: str, value: Any) -> None:
     Raises:
         ValueError: If `value`, the argument `name`, is a list whose first entry is a list of numbers.
     """
-    first = value[0] if isinstance(value, (list, tuple)) and value else None
-    holds_numbers = isinstance(first, (list, tuple, np.ndarray)) and len(first) > 0 and is_number(first[0])
+    first_entry = value[0] if isinstance(value, (list, tuple)) and value else None
+    holds_numbers = (
+        isinstance(first_entry, (list, tuple, np.ndarray)) and len(first_entry) > 0 and is_number(first_entry[0])
+    )
     require(not holds_numbers, name, "an array if it holds vectors", value, f"Pass `np.array({name})`.")
 
 

@@ -225,14 +225,14 @@ def _write_saved_model(task: ServedModel, target: Path) -> None:
         write_labels(task.class_names, target)
 
 
-def _write_file(task: ServedModel, file: Path) -> None:
+def _write_file(task: ServedModel, path: Path) -> None:
     """Export a task, without its tokenizer, as an ONNX or LiteRT file."""
     inputs = {name: x for name, x in task.input.items() if name not in _find_zero_inputs(task)}
     outputs = task.output if len(inputs) == len(task.input) else task(_add_zero_inputs(task, inputs))
     model = keras.Model(inputs, {task.output_name: outputs})
-    format = FILES[file.suffix]
+    format = FILES[path.suffix]
     with _set_export_options(task, format):
-        _export(model, file, format, f"This {type(task).__name__} on {task.family.name}")
+        _export(model, path, format, f"This {type(task).__name__} on {task.family.name}")
 
 
 def _check_file(backbone: keras.Model, path: str | Path) -> None:
@@ -285,17 +285,17 @@ def _check_int8(task: ServedModel, path: str | Path) -> None:
         raise ImportError("int8 in ONNX files needs onnxruntime: pip install 'lmzoo[onnx]'.")
 
 
-def _quantize_file(file: Path) -> None:
+def _quantize_file(path: Path) -> None:
     """Quantize the matrix products of an ONNX file to int8, with activations quantized dynamically."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     with tempfile.TemporaryDirectory() as folder:
-        prepared_file = Path(folder, "prepared.onnx")
-        quant_pre_process(file, prepared_file, skip_symbolic_shape=True)
+        prepared_path = Path(folder, "prepared.onnx")
+        quant_pre_process(path, prepared_path, skip_symbolic_shape=True)
         # Seven-bit weights: with eight bits, sums of two products overflow on processors without VNNI.
         options = {"per_channel": True, "reduce_range": True, "extra_options": {"EnableSubgraph": True}}
-        quantize_dynamic(prepared_file, file, weight_type=QuantType.QInt8, **options)
+        quantize_dynamic(prepared_path, path, weight_type=QuantType.QInt8, **options)
 
 
 def is_int8(backbone: keras.Model) -> bool:
@@ -303,13 +303,13 @@ def is_int8(backbone: keras.Model) -> bool:
     return any(variable.dtype == "int8" for variable in backbone.variables)
 
 
-def _list_unsupported_ops(file: Path) -> list[str]:
+def _list_unsupported_ops(path: Path) -> list[str]:
     """Return the names of the ops in a file that the runtime of its format does not support."""
-    if file_format(file) == "litert":
-        return sorted({name.decode() for name in re.findall(rb"Flex(\w+)", file.read_bytes())})
+    if file_format(path) == "litert":
+        return sorted({name.decode() for name in re.findall(rb"Flex(\w+)", path.read_bytes())})
     import onnx
 
-    model = onnx.load(file)
+    model = onnx.load(path)
     version_by_domain = {opset.domain: opset.version for opset in model.opset_import}
     graphs = [model.graph]
     unsupported_ops = set()

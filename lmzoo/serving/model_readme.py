@@ -49,19 +49,22 @@ def write_readme(task: ServedModel, meta_graph: MetaGraphDef, folder: Path) -> N
     """Write README.md, which says how to serve the model and lists the inputs and outputs of its signatures."""
     signatures = {name: signature for name, signature in sorted(meta_graph.signature_def.items()) if signature.inputs}
     request = next(example_requests(task, signatures["serving_default"]))
-    example = {name: values[0] for name, values in request.items()}
-    limit = _CONTEXTS if "question" in request else _TRUNCATION if task.windows is None else _LONG_TEXTS
+    example_instance = {name: values[0] for name, values in request.items()}
+    length_note = _CONTEXTS if "question" in request else _TRUNCATION if task.windows is None else _LONG_TEXTS
     readme = _README.format(
         task=type(task).__name__,
         family=task.family.name,
         parameters=task.count_params(),
         version=__version__,
         outputs=", ".join(f"`{name}`" for name in task.served_outputs),
-        limit=limit.format(task.served_length),
+        limit=length_note.format(task.served_length),
         request=json.dumps(
             {
                 "instances": [
-                    {name: value if isinstance(value, str) else value.tolist() for name, value in example.items()}
+                    {
+                        name: value if isinstance(value, str) else value.tolist()
+                        for name, value in example_instance.items()
+                    }
                 ]
             }
         ),

@@ -182,10 +182,10 @@ def write_fasttext(path: str | Path, table: VectorTable, verbose: bool = True) -
         file.write(struct.pack("<?2q", False, num_words + num_buckets, width))
         for start in range(0, num_words, _CHUNK_WORDS):
             chunk = slice(start, start + _CHUNK_WORDS)
-            sums, counts = subwords.sum_vectors(table.words[chunk])
-            word_vectors = table.vectors[chunk] * (counts + 1)[:, None] - sums
+            sums, ngram_counts = subwords.sum_vectors(table.words[chunk])
+            word_vectors = table.vectors[chunk] * (ngram_counts + 1)[:, None] - sums
             file.write(word_vectors.astype("<f4").tobytes())
-            advance(len(counts))
+            advance(len(ngram_counts))
         for start in range(0, num_buckets, _CHUNK_WORDS):
             file.write(subwords.vectors[start : start + _CHUNK_WORDS].astype("<f4").tobytes())
         file.write(struct.pack("<?2q", False, num_words, width))

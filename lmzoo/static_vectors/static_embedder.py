@@ -208,21 +208,21 @@ class StaticEmbedder:
         vectors_by_text = np.split(vectors, splits) if placed_texts else []
         masks_by_text = np.split(has_vector, splits) if placed_texts else []
         if level == "text":
-            counts = np.array([mask.sum() for mask in masks_by_text], "int64").reshape(-1, 1)
-            if num_empty := int((counts == 0).sum()):
+            word_counts = np.array([mask.sum() for mask in masks_by_text], "int64").reshape(-1, 1)
+            if num_empty := int((word_counts == 0).sum()):
                 warn(f"{num_empty} of {len(placed_texts)} texts have no word with a vector; their vectors are zeros.")
             sums = np.array([text_vectors.sum(axis=0) for text_vectors in vectors_by_text], "float32").reshape(
                 -1, self.hidden_dim
             )
-            return sums / np.maximum(counts, 1).astype("float32")
+            return sums / np.maximum(word_counts, 1).astype("float32")
         if num_unknown := int((~has_vector).sum()):
-            example = words[int(np.argmin(has_vector))]
-            warn(f"{num_unknown} of {len(words)} words have no vector, such as {example!r:.60}; they get zeros.")
-        results = []
+            example_word = words[int(np.argmin(has_vector))]
+            warn(f"{num_unknown} of {len(words)} words have no vector, such as {example_word!r:.60}; they get zeros.")
+        word_vectors_by_text = []
         for text, text_vectors in zip(placed_texts, vectors_by_text, strict=True):
             offsets = np.array([(start, end) for _, start, end in text], "int64").reshape(-1, 2)
-            results.append(WordVectors([word for word, _, _ in text], offsets, text_vectors))
-        return results
+            word_vectors_by_text.append(WordVectors([word for word, _, _ in text], offsets, text_vectors))
+        return word_vectors_by_text
 
     def _look_up_vectors(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Return the vectors of n words, float32 (n, H), and whether each has one, bool (n,); if not, it gets zeros."""

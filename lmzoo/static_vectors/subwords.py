@@ -61,13 +61,13 @@ class Subwords:
 
     def compose(self, words: Sequence[str], word_vectors: np.ndarray) -> np.ndarray:
         """Compose the vectors of n words of the vocabulary from their own vectors and n-grams, float32 (n, H)."""
-        sums, counts = self.sum_vectors(words)
-        return (word_vectors + sums) / (counts + 1).astype("float32")[:, None]
+        sums, ngram_counts = self.sum_vectors(words)
+        return (word_vectors + sums) / (ngram_counts + 1).astype("float32")[:, None]
 
     def compose_unknown(self, words: Sequence[str]) -> np.ndarray:
         """Compose the vectors of n unknown words, float32 (n, H); a word without n-grams gets zeros."""
-        sums, counts = self.sum_vectors(words)
-        return sums / np.maximum(counts, 1).astype("float32")[:, None]
+        sums, ngram_counts = self.sum_vectors(words)
+        return sums / np.maximum(ngram_counts, 1).astype("float32")[:, None]
 
 
 def hash_ngrams(
