@@ -1,4 +1,4 @@
-"""Readers of the examples of a command, `x` and `y`, from files and the options that describe them."""
+"""Readers that turn a command's files and options into examples, `x` and `y`."""
 
 from __future__ import annotations
 

@@ -144,9 +144,8 @@ def predict_files(
 ) -> None:
     """Write a file of answers for each file of examples into a directory.
 
-    Files of answers that are newer than both their file of examples and the file of the command's settings
-    (`_predict.json`) are skipped, so that a stopped command continues. Each file is replaced when its new answers are
-    complete.
+    A file of answers is skipped if it is newer than its file of examples and than `_predict.json`, which holds the
+    command's settings, so that a stopped command continues. Each file is replaced when its new answers are complete.
 
     Args:
         prediction: settings of the command.

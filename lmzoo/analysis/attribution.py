@@ -27,8 +27,8 @@ def integrated_gradients(
 ) -> list[Attribution]:
     """Return each token's contribution to a prediction by integrated gradients (Sundararajan et al., 2017).
 
-    https://arxiv.org/abs/1703.01365. The gradient of the score is integrated along a straight path from the embeddings
-    of a baseline to the embeddings of the text. The baseline is a text of mask tokens, or of padding if the family has
+    https://arxiv.org/abs/1703.01365. The gradient of the score is integrated along a straight path from a baseline's
+    embeddings to the text's embeddings. The baseline is a text of mask tokens, or of padding if the family has
     no mask token. The contributions of all tokens add up to the score of the text minus the score of the baseline.
 
     Args:

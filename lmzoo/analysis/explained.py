@@ -342,7 +342,7 @@ def _find_word_index(text_index: int, words: Sequence[tuple[str, int, int]], wor
 
 
 def _find_word_positions(encoded_words: EncodedWords, word_indices: Sequence[int]) -> np.ndarray:
-    """Return the position of the first token of the chosen word in each of n sequences, int (n,).
+    """Return the position of the chosen word's first token in each of n sequences, int (n,).
 
     Raises:
         ValueError: If the word was truncated in a sequence.

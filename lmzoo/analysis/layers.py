@@ -77,7 +77,7 @@ def layer_changes(
 
     Raises:
         TypeError: If an entry is not text; the message gives its position.
-        ValueError: If there are no texts, none of them has tokens, or there is no preprocessor.
+        ValueError: If there are no texts, no text has tokens, or there is no preprocessor.
 
     Example:
 

@@ -79,7 +79,7 @@ def senses(
         batch_size: int, number of texts in a batch.
 
     Returns:
-        The occurrences that have a vector, in the order of the texts; those beyond the sequence length have none.
+        The occurrences that have a vector, in the order of the texts; occurrences beyond the sequence length have none.
 
     Raises:
         TypeError: If the model is of another kind, or an entry is not text; the message gives the entry's position.

@@ -24,7 +24,7 @@ class Judged:
     """Individual predictions with their labels; an example may have several predictions.
 
     Attributes:
-        example: int (p,), index of the example of each of p predictions.
+        example: int (p,), index of the example that each of p predictions belongs to.
         actual: list of labels, one for each prediction.
         predicted: list of the predictions.
         error: float (p,), 1 for wrong and 0 for right predictions; for numeric predictions, the absolute error.

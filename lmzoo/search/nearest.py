@@ -152,7 +152,7 @@ def find_nearest(
 
 
 def similarities(queries: np.ndarray, vectors: np.ndarray, similarity: str) -> np.ndarray:
-    """Return the similarity of each of q queries to each of n vectors, float32 (q, n)."""
+    """Return the similarities of q queries to n vectors, float32 (q, n)."""
     return _compare(prepare(queries, similarity), prepare(vectors, similarity), similarity)
 
 
@@ -307,7 +307,7 @@ def prepare(vectors: np.ndarray, similarity: str) -> np.ndarray:
 
 
 def _compare(queries: np.ndarray, vectors: np.ndarray, similarity: str) -> np.ndarray:
-    """Return the similarity of each of q prepared queries to each of n prepared vectors, float32 (q, n)."""
+    """Return the similarities of q queries to n vectors, all from `prepare`, float32 (q, n)."""
     if similarity in ("cosine", "dot"):
         return queries @ vectors.T
     from scipy.spatial.distance import cdist

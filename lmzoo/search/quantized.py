@@ -167,7 +167,7 @@ _BIT_COUNTS = np.unpackbits(np.arange(256, dtype="uint8")[:, None], axis=1).sum(
 
 
 def _count_bits(codes: np.ndarray) -> np.ndarray:
-    """Return the number of ones in each of n rows of bytes, int (n,)."""
+    """Return the number of one bits in each of n rows of bytes, int (n,)."""
     counts = np.bitwise_count(codes) if hasattr(np, "bitwise_count") else _BIT_COUNTS[codes]  # new in NumPy 2
     return counts.sum(axis=1, dtype="int32")
 

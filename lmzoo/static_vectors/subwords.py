@@ -50,7 +50,7 @@ class Subwords:
     vectors: np.ndarray
 
     def sum_vectors(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the sum of the n-gram vectors of each of n words, float32 (n, H), and their numbers, int64 (n,)."""
+        """Return each of n words' sum of n-gram vectors, float32 (n, H), and number of n-grams, int64 (n,)."""
         from scipy.sparse import csr_array
 
         num_buckets = len(self.vectors)
