@@ -143,7 +143,8 @@ class ExampleStream:
         table: iterable over rows, each a dict; every iteration starts from the beginning.
         text: name of the text column, or a tuple of two names.
         label: name of the label column; None for examples without labels.
-        shuffle_buffer: int, maximum number of examples in memory.
+        shuffle_buffer: int, number of examples in memory, rounded up to whole batches; fewer if the texts are very
+            long.
 
     Example: see `lmzoo.data.stream`.
     """

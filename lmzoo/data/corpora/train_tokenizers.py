@@ -262,7 +262,7 @@ def train_character_pairs(
     from tokenizers import Tokenizer, models, trainers
 
     special_tokens = CharacterPairTokenizer(**special).special_tokens
-    _check_size(vocabulary_size, len(special_tokens) + 1, "special tokens")
+    _check_size(vocabulary_size, len(special_tokens) + 1, "characters")
     backend = CharacterPairTokenizer(special_tokens, [], **special).backend
     learner = Tokenizer(models.BPE(end_of_word_suffix=END_OF_WORD))
     learner.normalizer = backend.normalizer
