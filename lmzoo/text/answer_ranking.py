@@ -54,11 +54,11 @@ def rank_answers(
     scores = np.take_along_axis(logits, best_positions, axis=1).astype("float64")
     first_tokens = best_positions[:, :, 0, None]  # (w, k, 1)
     last_tokens = best_positions[:, None, :, 1]  # (w, 1, k)
-    begins, counts = (array[:, None, None] for array in encoded.windows)
+    begins, num_window_tokens = (array[:, None, None] for array in encoded.windows)
     second = encoded.second[:, None, None]
     is_valid = (
         (first_tokens >= second)
-        & (last_tokens < second + counts)
+        & (last_tokens < second + num_window_tokens)
         & (first_tokens <= last_tokens)
         & (last_tokens < first_tokens + max_answer_length)
     )
@@ -88,7 +88,13 @@ def rank_answers(
 
 
 def _select_distinct(context: str, ranked_spans: list[tuple[float, int, int]], n_best: int) -> list[Answer]:
-    """Return the best answer of each distinct text, stripped of whitespace but with all combining marks."""
+    """Return the first `n_best` answers with distinct texts, without outer whitespace but with all combining marks.
+
+    Args:
+        context: str, the text that the answers are from.
+        ranked_spans: tuples `(score, start, end)`, best first.
+        n_best: int, maximum number of answers.
+    """
     answers: dict[str, Answer] = {}
     for score, start, end in ranked_spans:
         if len(answers) == n_best:

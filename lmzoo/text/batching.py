@@ -28,7 +28,7 @@ _SORTED_BATCHES = 50  # number of batches whose examples are sorted by length to
 def prefers_few_shapes() -> bool:
     """Return whether batches should have few shapes, at the cost of more padding.
 
-    True for JAX on an accelerator, where compiling a shape takes longer than the padding that it saves.
+    True for JAX on an accelerator, where compiling another shape takes longer than computing the padding it saves.
     """
     if keras.backend.backend() != "jax":
         return False
@@ -58,7 +58,7 @@ def fit_buckets(
         multiple: int, divisor of all widths, except for the largest width if it is cut to `limit`; by default 4 for
             TensorFlow without XLA on a CPU, and 8 otherwise.
         batch_size: int, number of sequences per batch. If XLA compiles the model, each further width must save as much
-            padding as a few batches have tokens, since compiling it also takes time.
+            padding as a few batches have tokens, since compiling a width takes time.
         compiled: bool, whether XLA compiles the model. TensorFlow without XLA computes all widths with one graph.
 
     Returns:
@@ -89,11 +89,11 @@ def fit_buckets(
             fit_buckets(short_lengths, limit, most, multiple, batch_size, compiled) if len(short_lengths) else []
         )
         return [*short_buckets, *(bucket * limit for bucket in window_buckets)]
-    one_graph = keras.backend.backend() == "tensorflow" and not compiled
+    has_one_graph = keras.backend.backend() == "tensorflow" and not compiled
     if multiple is None:
-        on_cpu = one_graph and not keras.distribution.list_devices("gpu")
+        on_cpu = has_one_graph and not keras.distribution.list_devices("gpu")
         multiple = _ONE_GRAPH_WIDTH_MULTIPLE if on_cpu else _WIDTH_MULTIPLE
-    if most is None and one_graph:
+    if most is None and has_one_graph:
         most = _MAX_ONE_GRAPH_WIDTHS
     elif most is None:
         most = _MAX_COMPILED_WIDTHS if prefers_few_shapes() else _MAX_WIDTHS
@@ -125,7 +125,7 @@ def fit_buckets(
 
 
 def ladder_buckets(limit: int) -> list[int]:
-    """Return up to eight fixed widths up to `limit`, so that repeated predictions share compiled code."""
+    """Return up to eight padded widths that depend only on `limit`, so that calls of `predict` share compiled code."""
     fractions = (1 / 32, 1 / 16, 3 / 32, 1 / 8, 3 / 16, 1 / 4, 1 / 2)
     multiples = (max(1, -(-round(limit * fraction) // _WIDTH_MULTIPLE)) for fraction in fractions)
     return sorted({*(min(limit, multiple * _WIDTH_MULTIPLE) for multiple in multiples), limit})
@@ -170,7 +170,7 @@ class Batches(keras.utils.PyDataset):
         raise NotImplementedError
 
     def identity(self) -> dict[str, Any]:
-        """Return a dict of values; two instances with equal values produce equal batches."""
+        """Return values that identify the batches: instances with equal dicts produce equal batches."""
         raise NotImplementedError
 
     def place(self, step: int) -> dict[str, int]:
@@ -193,7 +193,11 @@ class OrderedBatches(Batches):
     _pass: tuple[int, Iterator[Tensors]] = (0, iter(()))
 
     def __getitem__(self, index: int) -> Tensors:
-        """Return the batch at `index`, which must be the next index, or 0 to begin a pass."""
+        """Return the batch at `index`, which must be the next index, or 0 to begin a pass.
+
+        Raises:
+            IndexError: If `index` is neither.
+        """
         if index == 0:
             self._pass = (0, self.batches())
         if index != self._pass[0]:

@@ -84,14 +84,14 @@ class BufferedBatches(OrderedBatches):
     def batches_from(self, step: int) -> Iterator[Tensors]:
         """Iterate endlessly over the batches of all epochs, beginning at `step`, counted from the first epoch.
 
-        Unless `begin_at` has restored a place, all earlier examples are encoded again.
+        If `begin_at` has not restored a place, all earlier examples are encoded again.
         """
         steps_done = self._resume_at["step"]
         epoch = self._resume_at["epoch"]
-        example = self._resume_at["example"]
+        example_index = self._resume_at["example"]
         buffer_index = self._resume_at["buffer"]
         while True:
-            for place, buffer_batches in self._buffers(epoch, example, buffer_index):
+            for place, buffer_batches in self._buffers(epoch, example_index, buffer_index):
                 self._places[steps_done] = {"step": steps_done, "epoch": epoch, **place}
                 if steps_done + len(buffer_batches) <= step:
                     steps_done += len(buffer_batches)
@@ -102,11 +102,14 @@ class BufferedBatches(OrderedBatches):
                         yield batch
                 del buffer_batches  # free its memory before the next buffer is encoded
             epoch += 1
-            example = 0
+            example_index = 0
             buffer_index = 0
 
     def place(self, step: int) -> dict[str, int]:
-        """Return the place of the buffer that holds `step`: its first step, epoch, first example and index."""
+        """Return the place of the buffer that holds `step`: its first step, epoch, first example and index.
+
+        The places of earlier buffers are forgotten. The dict is empty if no buffer up to `step` has been read.
+        """
         # A copy of the keys, since another thread may add places.
         first_steps = sorted(first_step for first_step in [*self._places] if first_step <= step)
         for first_step in first_steps[:-1]:
@@ -122,8 +125,8 @@ class BufferedBatches(OrderedBatches):
         Raises:
             ValueError: If there are no sequences.
         """
-        for number, examples in enumerate(self.read(0, 0)):
-            encoded = self._encode_buffer(examples, 0, number)
+        for buffer_index, examples in enumerate(self.read(0, 0)):
+            encoded = self._encode_buffer(examples, 0, buffer_index)
             if len(encoded[0]):
                 return encoded
         raise ValueError(_NO_SEQUENCES)
@@ -133,8 +136,15 @@ class BufferedBatches(OrderedBatches):
         _, buffer_batches = next(self._buffers(0))
         return {**buffer_batches.identity(), **self.described()}
 
-    def _buffers(self, epoch: int, example: int = 0, number: int = 0) -> Iterator[tuple[dict[str, int], LengthBatches]]:
-        """Yield the place and the batches of each buffer with sequences, beginning with buffer `number` at `example`.
+    def _buffers(
+        self, epoch: int, example_index: int = 0, buffer_index: int = 0
+    ) -> Iterator[tuple[dict[str, int], LengthBatches]]:
+        """Yield the place and the batches of each buffer with sequences, beginning with the buffer at `buffer_index`.
+
+        Args:
+            epoch: int, the epoch.
+            example_index: int, index of the first example of this buffer.
+            buffer_index: int, index of this buffer in the epoch.
 
         Raises:
             ValueError: If the epoch has no sequences.
@@ -143,28 +153,31 @@ class BufferedBatches(OrderedBatches):
             lengths = self.first()[0]
             buckets = fit_buckets(lengths, self.limit, batch_size=self.batch_size, compiled=self.compiled)
             self._buckets = buckets if buckets[-1] >= self.limit else [*buckets, self.limit]
-        has_sequences = example > 0  # an epoch is resumed at a buffer with sequences
-        for examples in self.read(epoch, example):
-            if len(self._encode_buffer(examples, epoch, number)[0]):
+        has_sequences = example_index > 0  # an epoch is resumed at a buffer with sequences
+        for examples in self.read(epoch, example_index):
+            if len(self._encode_buffer(examples, epoch, buffer_index)[0]):
                 has_sequences = True
-                yield {"example": example, "buffer": number}, self._make_buffer_batches(examples, epoch, number)
-            example += len(examples)
-            number += 1
+                yield (
+                    {"example": example_index, "buffer": buffer_index},
+                    self._make_buffer_batches(examples, epoch, buffer_index),
+                )
+            example_index += len(examples)
+            buffer_index += 1
         if not has_sequences:
             raise ValueError(_NO_SEQUENCES)
 
-    def _make_buffer_batches(self, examples: Sequence[Any], epoch: int, number: int) -> LengthBatches:
+    def _make_buffer_batches(self, examples: Sequence[Any], epoch: int, buffer_index: int) -> LengthBatches:
         """Return the batches of one buffer of examples."""
-        lengths, make_batch = self._encode_buffer(examples, epoch, number)
+        lengths, make_batch = self._encode_buffer(examples, epoch, buffer_index)
         # The first buffer has the same seed as a list in memory, so that both give the same batches.
-        seed = self.seed if number == 0 else (*self.seed, number)
+        seed = self.seed if buffer_index == 0 else (*self.seed, buffer_index)
         buffer_batches = LengthBatches(lengths, make_batch, self.batch_size, self._buckets, self.order, seed)
         buffer_batches.begin_epoch(epoch)
         return buffer_batches
 
-    def _encode_buffer(self, examples: Sequence[Any], epoch: int, number: int) -> Encoded:
+    def _encode_buffer(self, examples: Sequence[Any], epoch: int, buffer_index: int) -> Encoded:
         """Return the encoded buffer, reusing the last encoded buffer if it is the same."""
-        if self._latest is None or self._latest[0] != (epoch, number):
+        if self._latest is None or self._latest[0] != (epoch, buffer_index):
             self._latest = None  # free its memory before the next buffer is made
-            self._latest = ((epoch, number), self.encode(examples))
+            self._latest = ((epoch, buffer_index), self.encode(examples))
         return self._latest[1]

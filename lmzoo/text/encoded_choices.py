@@ -37,7 +37,7 @@ class EncodedChoices(Encoded):
         return EncodedChoices(self.texts, self.starts[indices], self.counts[indices])
 
     def rows(self, examples: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """Return the indices of the choices' sequences, one row for each of `examples`, by default for all.
+        """Return the indices in `texts` of the choices of `examples`, by default of all, one row per example.
 
         Returns:
             int64 (b, C) for b examples, where C is the largest number of choices of any example in this object; missing
@@ -98,7 +98,7 @@ def split_choices(x: Any) -> tuple[Sequence[Text], list[list[Text]]]:
     """Split examples into their prompts and their choices.
 
     Args:
-        x: list of pairs `(prompt, choices)`, or tuple of two columns.
+        x: list of pairs `(prompt, choices)`, or a tuple of two columns, the prompts and their lists of choices.
 
     Raises:
         TypeError: If `x` is a single example or not a list, or the choices of an example are not a list; the message

@@ -13,7 +13,8 @@ from lmzoo.text.batching import Batches, LengthBatches
 def choose_next_part(rates: np.ndarray, done: np.ndarray) -> int:
     """Return the index of the part that supplies the next batch.
 
-    Turn j of a part is at the time (j + 0.5) / rate, so that the turns of each part are evenly spaced.
+    Turn j of a part is at the time (j + 0.5) / rate, so that the turns of each part are evenly spaced. The part
+    with the earliest turn is next.
 
     Args:
         rates: float (K,), relative number of turns of each of the K parts.

@@ -26,11 +26,11 @@ def keras_input(x: Any, start: int | None = None) -> Any:
     """Convert `Batches` to the type that Keras' trainers process fastest on the current backend.
 
     On TensorFlow this is a `tf.data.Dataset` (see `stream`), since Keras would infer shapes from the first two batches
-    of a `PyDataset`. On other backends it is `x`, a `PyDataset`, or, with `start`, an iterator.
+    of a `PyDataset`. On other backends it is `x` itself, a `PyDataset`, or an iterator if `start` is set.
 
     Args:
         x: `Batches`; anything else is returned unchanged.
-        start: int, the step to begin at, for an endless stream of all epochs; None for single passes.
+        start: int, step at which an endless stream of all epochs begins; None for a dataset of single passes.
     """
     if not isinstance(x, Batches):
         return x
@@ -38,13 +38,13 @@ def keras_input(x: Any, start: int | None = None) -> Any:
         fixed_shapes = x.fixed_shapes
         if start is not None:
             return stream(partial(x.batches_from, start), _ENDLESS, x.batches, fixed=fixed_shapes)
-        count = x.num_batches
-        return stream(x.batches, _ENDLESS if count is None else count, fixed=fixed_shapes)
+        num_batches = x.num_batches
+        return stream(x.batches, _ENDLESS if num_batches is None else num_batches, fixed=fixed_shapes)
     return x if start is None else made_ahead(x.batches_from(start))
 
 
 def made_ahead(batches: Iterator[Tensors]) -> Iterator[Tensors]:
-    """Yield batches, which a thread prepares two steps ahead while the model computes."""
+    """Yield batches that a thread prepares up to two steps ahead, while the model computes."""
     with ThreadPoolExecutor(1, "batches") as pool:
         futures = deque(pool.submit(next, batches, None) for _ in range(_PREFETCHED_BATCHES))
         while (batch := futures.popleft().result()) is not None:
@@ -61,10 +61,10 @@ def stream(
     """Return a `tf.data.Dataset` that calls `passes` for each pass, and yields its batches.
 
     Args:
-        passes: callable that returns an iterator over the batches of a pass, all of one structure and the same dtypes.
+        passes: callable that returns an iterator over the batches of a pass, all with the same structure and dtypes.
         cardinality: int, number of batches of a pass, or one of `tf.data`'s negative constants.
-        like: callable that returns an iterator over batches of the same structure and dtypes, whose first batch is
-            ready sooner than the first batch of `passes`; None to use `passes`. That batch determines the signature.
+        like: callable that returns an iterator over batches with the same structure and dtypes, but yields its first
+            batch, which determines the signature, sooner than `passes` does; None to use `passes`.
         fixed: bool, whether batches differ only in their number of sequences. If not, no axis has a fixed size.
     """
     import tensorflow as tf
@@ -82,7 +82,7 @@ def stream(
 
 
 def batch_signature(batch: Tensors, fixed: bool) -> Any:
-    """Return the `tf.TensorSpec` of each array in a batch, with all axes of any size or, if `fixed`, only the first."""
+    """Return the `tf.TensorSpec` of each array in a batch; sizes are unspecified, or only the first if `fixed`."""
     import tensorflow as tf
 
     return keras.tree.map_structure(

@@ -1,7 +1,7 @@
 """Encoding of texts of any length in windows, each a packed sequence, and joining of the windows' results by text.
 
 Letters in shapes: n texts, w windows of all texts, b texts in a batch, W windows of each text in a batch, T positions
-of a window, C outputs of a window or tokens of all windows.
+of a window, K outputs of a window, C tokens of all windows.
 """
 
 from __future__ import annotations
@@ -91,13 +91,13 @@ class WindowedTexts(Encoded):
         return split_at(values, self.sequence_splits)
 
     def shape(self, width: int) -> tuple[int, int]:
-        """Return the number of windows W and their padded length T in batches of a padded `width`."""
+        """Return the number of windows W of each text, and their padded length T, in batches padded to `width`."""
         return max(1, width // self.window_length), min(width, self.window_length)
 
     def features(self, preprocessor: Preprocessor, indices: np.ndarray, width: int) -> dict[str, np.ndarray]:
-        """Return the features of `Preprocessor.features` for the windows of the texts at `indices`: (b, W, T, ...).
+        """Return the inputs of the backbone for the windows of the texts at `indices`: arrays (b, W, T, ...).
 
-        Missing windows are padding.
+        They are the features of `Preprocessor.features`; missing windows are padding.
         """
         num_windows, length = self.shape(width)
         window_indices = np.arange(num_windows)  # (W,)
@@ -107,29 +107,33 @@ class WindowedTexts(Encoded):
         return {name: values.reshape(*rows.shape, *values.shape[1:]) for name, values in flat_features.items()}
 
     def pool(self, outputs: np.ndarray, pooling: str) -> np.ndarray:
-        """Return the mean or maximum of outputs over the windows of each text: float (n, C).
+        """Return the mean or maximum of outputs over the windows of each text: float (n, K).
 
         The mean is weighted by the windows' numbers of tokens.
 
         Args:
-            outputs: float (w, C), outputs of the windows.
+            outputs: float (w, K), outputs of the windows.
             pooling: "mean" or "max".
         """
         starts = self.splits[:-1]
         if pooling == "max":
-            return np.maximum.reduceat(outputs, starts, axis=0)  # (n, C)
+            return np.maximum.reduceat(outputs, starts, axis=0)  # (n, K)
         weights = np.maximum(self.flat().lengths, 1).astype("float32")  # (w,)
         fractions = weights / np.repeat(np.add.reduceat(weights, starts), self.counts)  # (w,)
-        return np.add.reduceat(outputs * fractions[:, None], starts, axis=0)  # (n, C)
+        return np.add.reduceat(outputs * fractions[:, None], starts, axis=0)  # (n, K)
 
     def lay_out(self, outputs: np.ndarray) -> np.ndarray:
-        """Put the outputs per token, (w, T, ...), of the windows of each text side by side: (n, W·T, ...)."""
-        max_count = int(self.counts.max(initial=1))
-        if max_count == 1:
+        """Put the outputs of the windows of each text side by side: (n, W·T, ...).
+
+        Args:
+            outputs: (w, T, ...), outputs for each token of the windows.
+        """
+        max_windows = int(self.counts.max(initial=1))
+        if max_windows == 1:
             return outputs
         text_indices = np.repeat(np.arange(len(self)), self.counts)  # (w,)
         window_indices = ranges(np.zeros(len(self), "int64"), self.counts)  # (w,)
-        shape = (len(self), max_count, self.window_length, *outputs.shape[2:])
+        shape = (len(self), max_windows, self.window_length, *outputs.shape[2:])
         joined_outputs = np.zeros(shape, outputs.dtype)  # (n, W, T, ...)
         joined_outputs[text_indices, window_indices, : outputs.shape[1]] = outputs
         return joined_outputs.reshape(len(self), -1, *outputs.shape[2:])
@@ -137,15 +141,15 @@ class WindowedTexts(Encoded):
 
 @dataclass(frozen=True)
 class WindowedWords(WindowedTexts):
-    """Texts in windows that were tokenized word by word; each token belongs to the window that gives it most context.
+    """Texts tokenized word by word, in windows; each token belongs to the window that gives it the most context.
 
     Attributes:
         texts: tuple of n strings; a text that was a list of words is joined by spaces.
         words: for each text, a tuple of `(word, start, end)`; offsets count characters.
         first: int64 (total words,), position of each word's first token in the windows of its text side by side; -1
             for words that were truncated.
-        positions: int64 (total tokens,), position of each token in the same sense, text after text; -1 for truncated
-            tokens.
+        positions: int64 (total tokens,), position of each token in the windows of its text side by side, text after
+            text; -1 for truncated tokens.
         token_splits: int64 (n + 1,), boundaries of texts in `positions`.
     """
 
@@ -355,7 +359,7 @@ def halve_window(preprocessor: Preprocessor) -> int:
 
 
 def _count_prompt_tokens(prompt: Sequence[Token], texts: Sequence[Sequence[Token]]) -> np.ndarray:
-    """Return, for each text, how many of the prompt's first tokens it begins with: int64 (n,).
+    """Return the length of the common prefix of each text and the prompt, in tokens: int64 (n,).
 
     The last tokens of a prompt may be joined with the beginning of a text.
     """
@@ -367,6 +371,6 @@ def _count_prompt_tokens(prompt: Sequence[Token], texts: Sequence[Sequence[Token
 
 
 def _append_empty(packed: EncodedTexts) -> EncodedTexts:
-    """Return packed sequences, followed by an empty sequence."""
+    """Append an empty sequence to packed sequences."""
     splits = np.append(packed.sequence_splits, packed.sequence_splits[-1])
     return EncodedTexts(packed.token_ids, splits, np.append(packed.second, np.int32(0)))

@@ -13,8 +13,8 @@ def maskable(tokenizer: Tokenizer, ids: np.ndarray) -> np.ndarray:
 
     Special tokens may not be masked, except for the unknown token.
     """
-    special = [tokenizer.token_to_id(token) for token in tokenizer.special_tokens if token != tokenizer.unk_token]
-    return ~np.isin(ids, special)
+    special_ids = [tokenizer.token_to_id(token) for token in tokenizer.special_tokens if token != tokenizer.unk_token]
+    return ~np.isin(ids, special_ids)
 
 
 def find_masks(tokenizer: Tokenizer, encoded: EncodedTexts) -> tuple[np.ndarray, np.ndarray]:
@@ -25,9 +25,12 @@ def find_masks(tokenizer: Tokenizer, encoded: EncodedTexts) -> tuple[np.ndarray,
 
 
 def mask_positions(tokenizer: Tokenizer, encoded: EncodedTexts) -> np.ndarray:
-    """Return the positions of the mask tokens of each sequence, padded with 0 to the largest number M: int32 (n, M)."""
+    """Return the positions of the mask tokens of each sequence, padded with 0: int32 (n, M).
+
+    M is the largest number of mask tokens in a sequence, but at least 1.
+    """
     sequence_indices, token_positions = find_masks(tokenizer, encoded)
-    counts = np.bincount(sequence_indices, minlength=len(encoded))
-    padded_positions = np.zeros((len(encoded), max(1, counts.max(initial=0))), "int32")
-    padded_positions[sequence_indices, ranges(np.zeros_like(counts), counts)] = token_positions
+    mask_counts = np.bincount(sequence_indices, minlength=len(encoded))
+    padded_positions = np.zeros((len(encoded), max(1, mask_counts.max(initial=0))), "int32")
+    padded_positions[sequence_indices, ranges(np.zeros_like(mask_counts), mask_counts)] = token_positions
     return padded_positions

@@ -152,16 +152,16 @@ class Masking:
         """
         num_chosen = np.count_nonzero(chosen)
         if self.geometric is None:
-            draw = rng.random(num_chosen)
+            draws = rng.random(num_chosen)
         elif positions is None:
             raise ValueError("With `geometric`, pass `positions`, as returned by `choose`: spans are found by them.")
         else:
             is_first = (span_offsets(positions, chosen) == 0)[chosen]  # (num_chosen,)
-            draw = rng.random(np.count_nonzero(is_first))[np.cumsum(is_first) - 1]
+            draws = rng.random(np.count_nonzero(is_first))[np.cumsum(is_first) - 1]
         random_ids = rng.integers(vocabulary_size, size=num_chosen)
         corrupted_ids = targets.copy()
         corrupted_ids[chosen] = np.where(
-            draw < self.masked, mask_id, np.where(draw < self.masked + self.random, random_ids, targets[chosen])
+            draws < self.masked, mask_id, np.where(draws < self.masked + self.random, random_ids, targets[chosen])
         )
         return corrupted_ids
 
@@ -183,12 +183,12 @@ def span_offsets(positions: np.ndarray, chosen: np.ndarray) -> np.ndarray:
 def _pick_words(
     candidates: np.ndarray, starts: np.ndarray, count: int, weights: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Choose random words with at most `count` tokens, and return whether each token is chosen: bool (T,).
+    """Choose random words of at most `count` tokens in total, and return whether each token is chosen: bool (T,).
 
     Args:
         candidates: bool (T,), tokens that may be chosen.
         starts: bool (T,), tokens that begin a word.
-        count: int, maximum number of tokens.
+        count: int, maximum number of tokens to choose.
         weights: float (K,), proportional to the probabilities of choosing 1 to K words together.
         rng: numpy generator, source of randomness.
     """
@@ -220,7 +220,7 @@ def _pick_words(
 
 
 def _draw_lengths(is_apart: np.ndarray, weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Draw the number of words to choose together, beginning with each word: int64 (words,).
+    """Draw, for each word, the number of words to choose together from this word on: int64 (words,).
 
     Args:
         is_apart: bool (words,), whether other tokens lie between a word and the previous word, so that these words are

@@ -142,7 +142,7 @@ class EncodedTexts(Encoded):
         return self.lengths
 
     def lengths_of(self, indices: np.ndarray) -> np.ndarray:
-        """Return the number of tokens of each sequence at m `indices`, reading only their splits: int64 (m,)."""
+        """Return the number of tokens of each sequence at `indices`, reading only their splits: int64 (m,) for m indices."""
         return self.sequence_splits[indices + 1] - self.sequence_splits[indices]
 
     def select(self, indices: Indices) -> EncodedTexts:
@@ -153,14 +153,14 @@ class EncodedTexts(Encoded):
         return EncodedTexts(tokens, splits, self.second[indices])
 
     def by_sequence(self, values: np.ndarray) -> np.ndarray:
-        """Split an array of values of all tokens into an object array with one array per sequence."""
+        """Split an array with one value per token into an object array with one array per sequence."""
         return split_at(values, self.sequence_splits)
 
     def padded(self, indices: np.ndarray, length: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the sequences at b `indices`, padded to `length` tokens with `pad_id`.
+        """Return the sequences at `indices`, padded to `length` tokens with `pad_id`.
 
         Returns:
-            `token_ids` (b, length) or (b, length, W) and `padding_mask` (b, length), both int32.
+            For b indices, `token_ids`, (b, length) or (b, length, W), and `padding_mask`, (b, length), both int32.
 
         Raises:
             ValueError: If a sequence is longer than `length`.
@@ -222,8 +222,7 @@ class EncodedGroups(Encoded):
 
     Attributes:
         columns: tuple of K `EncodedTexts`, n sequences each; the texts at one index are a group.
-        ids: int64 (n, K), ids of the texts of each group, the same for equal texts; None to compare texts by their
-            tokens.
+        ids: int64 (n, K), ids of the texts of each group, equal for equal texts; None to compare texts by their tokens.
     """
 
     columns: tuple[EncodedTexts, ...]

@@ -145,7 +145,7 @@ class Preprocessor(AdvisesOnNames):
         start, between, end = self.special_ids()
         overhead = self.packing.overhead(second is not None)
         budget = self.room(second is not None)
-        before_second = len(start) + len(end if second is None else between)
+        num_before_second = len(start) + len(end if second is None else between)
         if second is None:
             second = [[]] * len(first)
             between = []
@@ -165,7 +165,7 @@ class Preprocessor(AdvisesOnNames):
             )
         splits = np.concatenate([[0], np.cumsum(kept_lengths + kept_second_lengths + overhead)])
         token_ids = self.tokenizer.as_array(itertools.chain.from_iterable(parts), int(splits[-1]))
-        return EncodedTexts(token_ids, splits, (kept_lengths + before_second).astype("int32"), num_truncated)
+        return EncodedTexts(token_ids, splits, (kept_lengths + num_before_second).astype("int32"), num_truncated)
 
     def room(self, pair: bool = False) -> int:
         """Return the maximum number of tokens of a text or, if `pair`, of both texts together, without special tokens.
@@ -185,8 +185,10 @@ class Preprocessor(AdvisesOnNames):
     def special_ids(self) -> tuple[list[int], list[int], list[int]]:
         """Return the ids of the special tokens at the start of a sequence, between two segments and at the end."""
         packing = self.packing
-        parts = ((packing.start,), packing.between, packing.closing)
-        start, between, end = ([self.tokenizer.token_to_id(token) for token in tokens if token] for tokens in parts)
+        token_groups = ((packing.start,), packing.between, packing.closing)
+        start, between, end = (
+            [self.tokenizer.token_to_id(token) for token in tokens if token] for tokens in token_groups
+        )
         return start, between, end
 
     def encode_words(self, texts: Sequence[str | Sequence[str]]) -> EncodedWords:
@@ -231,11 +233,11 @@ class Preprocessor(AdvisesOnNames):
         return tuple(text if isinstance(text, str) else " ".join(text) for text in cleaned_texts), words, ids
 
     def features(self, encoded: EncodedTexts, indices: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Return the backbone's inputs for the packed sequences at b `indices`, padded to `length`.
+        """Return the backbone's inputs for the packed sequences at `indices`, padded to `length`.
 
         Returns:
-            Dict of int32 arrays (b, length): `token_ids`, `padding_mask` and, if the family has them, `segment_ids`.
-            ELMo has only `character_ids` (b, length, 50).
+            Dict of int32 arrays (b, length), for b indices: `token_ids`, `padding_mask` and, if the family has them,
+            `segment_ids`. ELMo has only `character_ids` (b, length, 50).
         """
         ids, mask = encoded.padded(indices, length, self.tokenizer.pad_id)
         features = self.tokenizer.features(ids, mask)
@@ -287,7 +289,15 @@ class Preprocessor(AdvisesOnNames):
         return keras.utils.pack_x_y_sample_weight(features, _convert_to_column(y), _convert_to_column(sample_weight))
 
     def _make_input_features(self, x: Any, single_texts: list[str | bytes | None]) -> dict[str, np.ndarray]:
-        """Return the features of `x`; `single_texts` holds the parts of `x` that are one text, and None for others."""
+        """Return the features of `x`.
+
+        Args:
+            x: texts, as for `__call__`.
+            single_texts: for each part of `x`, its text if it is a single text, else None.
+
+        Raises:
+            ValueError: If a tuple is not a pair, or holds both a single text and a column.
+        """
         if isinstance(x, tuple) and any(single_texts) and (None in single_texts or len(single_texts) != 2):
             raise ValueError(
                 f"A tuple means pairs, (firsts, seconds), both texts or both lists of texts; got {x!r:.60}."

@@ -88,14 +88,18 @@ def clean_groups(x: Any, words: bool = False) -> list[list[Any]]:
     else:
         negatives = [f"negatives_{i}" for i in range(1, len(columns) - 1)] if len(columns) > 3 else ["negatives"]
         columns = clean_columns(dict(zip(("texts", "pairs", *negatives), columns, strict=True)), words)
-    counts = [len(column) for column in columns]
-    if len(set(counts)) > 1:
-        raise ValueError(f"Texts that belong together need columns of equal length, got {counts} texts.")
+    column_lengths = [len(column) for column in columns]
+    if len(set(column_lengths)) > 1:
+        raise ValueError(f"Texts that belong together need columns of equal length, got {column_lengths} texts.")
     return columns
 
 
 def _split_groups(x: Any, group_types: Any) -> list[Any] | None:
-    """Return the columns of groups of more than two texts, or None for anything else."""
+    """Return the columns of groups of more than two texts, or None for anything else.
+
+    Raises:
+        ValueError: If groups in a list differ in their number of texts.
+    """
     if isinstance(x, tuple):
         return [*x] if len(x) > 2 and all(map(is_column, x)) else None
     items: list[Any] = x if isinstance(x, list) else []

@@ -86,7 +86,7 @@ class SpanCorruption:
         return length
 
     def draw(self, lengths: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Draw the lengths of all parts of b texts, alternately remaining tokens and spans: int64 (parts,).
+        """Draw the lengths of the parts of b texts, which are alternately remaining tokens and spans: int64 (parts,).
 
         Each text begins with remaining tokens and ends with a span.
 
@@ -107,8 +107,8 @@ class SpanCorruption:
 
         Args:
             texts: texts of at least two tokens, without special tokens.
-            sentinel_ids: ids of the sentinels in their order in texts, at least one more than the longest text has
-                spans.
+            sentinel_ids: ids of the sentinels in their order in texts, at least one more than the largest number of
+                spans in a text.
             end_id: id of the end token.
             rng: numpy generator, source of randomness.
         """
@@ -140,7 +140,7 @@ def _divide(totals: np.ndarray, counts: np.ndarray, rng: np.random.Generator) ->
 
     Args:
         totals: int (b,), the integers to divide.
-        counts: int (b,), number of integers that replace each total, from 1 to the total.
+        counts: int (b,), number of integers to divide each total into, from 1 to the total.
         rng: numpy generator, source of randomness.
     """
     positions = np.arange(totals.max())

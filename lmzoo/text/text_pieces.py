@@ -17,7 +17,7 @@ class TextPieces:
 
     Args:
         tokenizer: `lmzoo.text.Tokenizer` of the tokens.
-        before: list of ids, the tokens before the first new token, which may continue their last word.
+        before: ids of the tokens before the generated tokens; the first generated token may continue their last word.
         stop: list of strings that end the text.
 
     Example:
@@ -43,14 +43,14 @@ class TextPieces:
 
     @property
     def text(self) -> str:
-        """All text so far, up to a stop string, including buffered text."""
+        """Text of all tokens so far, up to the first stop string, including buffered text."""
         text = self.tokenizer.detokenize(self.tokens)
         stop_starts = [start for stop in self.stop if (start := text.find(stop, self._first)) >= 0]
         self.ended = self.ended or bool(stop_starts)
         return text[: min(stop_starts, default=len(text))]
 
     def add(self, tokens: Sequence[int]) -> str:
-        """Add tokens, and return the new text that no later token can change; after a stop string, return ""."""
+        """Add tokens, and return the text that has become final since the last call; "" after a stop string."""
         if self.ended:
             return ""
         self.tokens += tokens
@@ -62,7 +62,7 @@ class TextPieces:
         return self._return_new(self.text)
 
     def _count_final_characters(self, text: str) -> int:
-        """Return the number of characters that no later token can change."""
+        """Return the length of the prefix of `text` that no later token can change."""
         num_final = len(text.rstrip(_INCOMPLETE))
         for stop in self.stop:
             overlap = next(

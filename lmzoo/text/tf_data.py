@@ -42,11 +42,11 @@ def features_in_graph(
         Dict of tensors (n, t, ...), or (sequence_length, ...) for a single text or pair.
 
     Raises:
-        ValueError: If there are more than two tensors, or their shapes differ from those above.
+        ValueError: If there are more than two tensors, or their shapes are neither all (n,) nor all ().
     """
     import tensorflow as tf
 
-    columns, is_single = _columns(texts)
+    columns, is_single = _to_columns(texts)
     length = sequence_length if is_single else None
     sample = tf.autograph.experimental.do_not_convert(pad)(*([""] for _ in columns))
     tensors = _run(
@@ -72,7 +72,7 @@ def ids_in_graph(
         texts: `tf.string` tensor, n texts (n,) or a single text ().
 
     Returns:
-        Ids, int32: ragged (n, None), or (t,) for a single text; with one more axis if each token is an array.
+        The token ids, int32: ragged (n, None), or (t,) for a single text. If tokens are arrays, there is one more axis.
 
     Raises:
         ValueError: If `texts` has another shape.
@@ -84,15 +84,19 @@ def ids_in_graph(
         lengths = np.array([len(row) for row in rows], "int64")
         return [as_array(itertools.chain.from_iterable(rows), int(lengths.sum())), lengths]
 
-    columns, is_single = _columns([texts])
+    columns, is_single = _to_columns([texts])
     sample = tf.autograph.experimental.do_not_convert(as_array)([], 0)
     ids, lengths = _run(compute, columns, [sample.dtype, np.dtype("int64")])
     ids = tf.ensure_shape(ids, [None, *sample.shape[1:]])
     return ids if is_single else tf.RaggedTensor.from_row_lengths(ids, tf.ensure_shape(lengths, [None]))
 
 
-def _columns(texts: Sequence[Any]) -> tuple[list[tf.Tensor], bool]:
-    """Return texts as `tf.string` columns (n,), and whether the columns were single texts."""
+def _to_columns(texts: Sequence[Any]) -> tuple[list[tf.Tensor], bool]:
+    """Return texts as `tf.string` columns (n,), and whether each of `texts` is a single text.
+
+    Raises:
+        ValueError: If there are more than two tensors, or their shapes are neither all (n,) nor all ().
+    """
     import tensorflow as tf
 
     tensors = [tf.convert_to_tensor(text) for text in texts]

@@ -167,15 +167,19 @@ def clean_columns(columns: Mapping[str, Iterable[object]], words: bool = False) 
         name: [clean_text(text, name, i) for i, text in enumerate(_check_column(texts, name))]
         for name, texts in columns.items()
     }
-    num_replaced = sum(was_changed for column in cleaned_columns.values() for _, was_changed in column)
-    if num_replaced:
+    num_changed = sum(was_changed for column in cleaned_columns.values() for _, was_changed in column)
+    if num_changed:
         num_texts = sum(map(len, cleaned_columns.values()))
-        warn(f"{num_replaced} of {num_texts} texts held invalid UTF-8; it was read as U+FFFD.")
+        warn(f"{num_changed} of {num_texts} texts held invalid UTF-8; it was read as U+FFFD.")
     return [[text for text, _ in column] for column in cleaned_columns.values()]
 
 
 def _check_column(texts: object, name: str) -> Iterable[object]:
-    """Check that `texts` is a batch of texts, and convert a tensor or array to a list; messages call it `name`."""
+    """Check that `texts` is a batch of texts, and convert a tensor or array to a list; messages call it `name`.
+
+    Raises:
+        TypeError: If `texts` is a single string, or not a batch.
+    """
     if hasattr(texts, "numpy"):
         texts = texts.numpy()
     if isinstance(texts, np.ndarray):

@@ -24,10 +24,11 @@ class EncodedWindows(Encoded):
     """Packed sequences of a question and a window of its context; each text is stored only once.
 
     Attributes:
-        tokens: int32 (N,), or (N, W) if tokens are words of W characters: special tokens, questions and contexts.
-        spans: int64 (N, 2), start and end of each context token in its context; zeros for other tokens.
-        begins: int64 (w, 5), index in `tokens` at which each of the five parts of a sequence begins: start, question,
-            between, context and end.
+        tokens: int32 (N,), ids of the special tokens and of the tokens of questions and contexts; (N, W) if tokens are
+            words of W characters.
+        spans: int64 (N, 2), start and end offset of each context token in its context; zeros for other tokens.
+        begins: int64 (w, 5), index in `tokens` at which each of the five parts of a sequence begins: the start token,
+            the question, the tokens between question and context, the window, and the end tokens.
         counts: int64 (w, 5), number of tokens in each part.
         examples: int64 (w,), index of the example that each window belongs to.
         context_bounds: int64 (n, 2), indices in `tokens` at which the context of each example begins and ends.
@@ -99,7 +100,8 @@ class EncodedWindows(Encoded):
                 for no answer.
 
         Returns:
-            int32 (w, 2); both positions are 0, the first token of the sequence, if a window lacks a part of the answer.
+            int32 (w, 2); both positions are 0, the first token of the sequence, if the window does not contain the
+            whole answer.
 
         Raises:
             ValueError: If the tokenizer drops all characters of an answer; the message names the first such example.
@@ -160,7 +162,7 @@ def encode_windows(
     columns = clean_columns({"questions": questions, "contexts": contexts}, tokenizer.takes_words)
     if len(columns[0]) != len(columns[1]):
         raise ValueError(f"Expected a context for each question, got {len(columns[0])} and {len(columns[1])}.")
-    (questions, question_indices), (contexts, context_indices) = map(_unique, columns)
+    (questions, question_indices), (contexts, context_indices) = map(_deduplicate, columns)
     context_tokens, spans = tokenizer.tokenize_with_spans(contexts)
     segments = [*preprocessor.special_ids(), *tokenizer.tokenize(questions), *context_tokens]
     segment_lengths = np.array([len(segment) for segment in segments], "int64")
@@ -211,8 +213,8 @@ def encode_windows(
 def has_most_context(examples: np.ndarray, begins: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Return, for each token of each window, whether this window gives it the most context.
 
-    Of the windows that contain a token, the best window has the highest `min(tokens to the left, tokens to the right) +
-    0.01 * length`, and is the first window on ties (Google's BERT code).
+    Of the windows that contain a token, the best has the highest score `min(tokens to the left, tokens to the right) +
+    0.01 * length`; on ties, the first window is the best (Google's BERT code).
 
     Args:
         examples: int64 (w,), index of the example that each window belongs to, non-decreasing.
@@ -226,20 +228,20 @@ def has_most_context(examples: np.ndarray, begins: np.ndarray, lengths: np.ndarr
     is_only_window = np.bincount(examples)[examples] == 1 if len(examples) else np.ones(0, bool)  # (w,)
     most_context = is_only_window[window_indices]
     token_indices = ranges(begins, lengths)  # (C,)
-    ambiguous = np.flatnonzero(~most_context)
-    window_indices = window_indices[ambiguous]
-    token_indices = token_indices[ambiguous]
+    ambiguous_indices = np.flatnonzero(~most_context)
+    window_indices = window_indices[ambiguous_indices]
+    token_indices = token_indices[ambiguous_indices]
     left_context = token_indices - begins[window_indices]
     scores = np.minimum(left_context, lengths[window_indices] - 1 - left_context) + 0.01 * lengths[window_indices]
     order = np.lexsort((window_indices, -scores, token_indices, examples[window_indices]))
     is_best = np.ones(len(order), bool)
     # This also holds where one example ends: its last token differs from the first token of the next example.
     is_best[1:] = np.diff(token_indices[order]) != 0
-    most_context[ambiguous[order[is_best]]] = True
+    most_context[ambiguous_indices[order[is_best]]] = True
     return most_context
 
 
-def _unique(texts: Sequence[str | list[str]]) -> tuple[list[Any], np.ndarray]:
+def _deduplicate(texts: Sequence[str | list[str]]) -> tuple[list[Any], np.ndarray]:
     """Return a list of the distinct texts, and the index of each text in this list, int64 (n,)."""
     index_by_text: dict[Any, int] = {}
     keys = (text if isinstance(text, str) else tuple(text) for text in texts)

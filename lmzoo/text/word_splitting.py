@@ -34,7 +34,7 @@ _KIND_OF_CHARACTERS = {
 
 @functools.cache
 def character_kinds() -> tuple[np.ndarray, np.ndarray]:
-    """Return the kinds of all code points for `split_words`, by this Python's Unicode version.
+    """Return the kind of every code point for `split_words`, by this Python's version of Unicode.
 
     Returns:
         Two int32 arrays (R,) for R runs of code points of one kind: the first code point of each run, in ascending
@@ -50,8 +50,8 @@ def character_kinds() -> tuple[np.ndarray, np.ndarray]:
 
 
 @functools.cache
-def _pattern(limit: int) -> re.Pattern[str]:
-    """Return a pattern that matches the words of texts without code points above `limit`; lower limits are faster."""
+def _compile_pattern(limit: int) -> re.Pattern[str]:
+    """Return a pattern that matches the words of texts without code points above `limit`; a lower limit is faster."""
     starts, kinds = (array.tolist() for array in character_kinds())
     runs = [*zip(starts, [start - 1 for start in starts[1:]] + [sys.maxunicode], kinds, strict=True)]
 
@@ -69,8 +69,8 @@ def _pattern(limit: int) -> re.Pattern[str]:
     word_end = f"(?!{in_word})"
 
     clitic = f"(?:[nN]{apostrophe}[tT]|{apostrophe}(?:[sSmMdD]|[rRvV][eE]|[lL][lL])){word_end}"
-    # Letters up to the "n" of "n't". An initial is a letter without other characters of a word next to it.
-    letters = f"{in_word}+(?!(?<=[nN]){apostrophe}[tT]{word_end})"
+    # Characters of a word, up to the "n" of "n't". An initial is a letter without other word characters next to it.
+    word_characters = f"{in_word}+(?!(?<=[nN]){apostrophe}[tT]{word_end})"
     after_initial = f"(?<={letter})(?<!{in_word}{letter})"
     before_initial = f"(?={letter}{word_end})"
     joiner = (
@@ -78,7 +78,7 @@ def _pattern(limit: int) -> re.Pattern[str]:
         f"(?:[{HYPHENS}{APOSTROPHES}](?={letter_or_digit})|(?<={digit})[.,](?={digit})|{after_initial}\\.{before_initial})"
     )
     final_point = f"\\.(?<={letter}\\.{letter}\\.)(?<!{in_word}{letter}\\.{letter}\\.)(?!\\.|{attached_class})"
-    word = f"{letters}(?:{joiner}{letters})*(?:{final_point})?"
+    word = f"{word_characters}(?:{joiner}{word_characters})*(?:{final_point})?"
     punctuation = f"([{make_ranges(PUNCTUATION)}])\\1*{attached_class}*"
     symbol = f"{other_class}{attached_class}*(?:(?<={JOINER}){other_class}{attached_class}*)*"
     return re.compile(f"{clitic}|{word}|{punctuation}|{symbol}")
@@ -127,4 +127,4 @@ def list_words(text: str) -> list[str]:
 def _match_words(text: str) -> Iterator[re.Match[str]]:
     """Yield a match for each word."""
     limit = 0x7F if text.isascii() else 0xFFFF if max(text) <= "\uffff" else sys.maxunicode
-    return _pattern(limit).finditer(text)
+    return _compile_pattern(limit).finditer(text)

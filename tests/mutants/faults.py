@@ -240,14 +240,14 @@ FAULTS = (
     Fault(
         "masking chooses special tokens, too",
         "text/mask_tokens.py",
-        "return ~np.isin(ids, special)",
+        "return ~np.isin(ids, special_ids)",
         "return ids != tokenizer.pad_id",
     ),
     Fault(
         "nine of ten chosen tokens become masks instead of eight",
         "text/masking.py",
-        "draw < self.masked, mask_id, np.where(draw < self.masked + self.random, random_ids, targets[chosen])",
-        "draw < 0.9, mask_id, np.where(draw < 0.95, random_ids, targets[chosen])",
+        "draws < self.masked, mask_id, np.where(draws < self.masked + self.random, random_ids, targets[chosen])",
+        "draws < 0.9, mask_id, np.where(draws < 0.95, random_ids, targets[chosen])",
     ),
     Fault(
         "which tokens are masked depends on the width of the padding",

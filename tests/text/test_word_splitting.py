@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lmzoo.text.word_splitting import _pattern, character_kinds, list_words, split_words
+from lmzoo.text.word_splitting import _compile_pattern, character_kinds, list_words, split_words
 
 SPLITS = {
     "": [],
@@ -89,7 +89,7 @@ def test_nothing_but_whitespace_is_lost() -> None:
 
 def test_the_pattern_for_ascii_agrees_with_the_full_one() -> None:
     rng = random.Random(1302)
-    full = _pattern(0x10FFFF)
+    full = _compile_pattern(0x10FFFF)
     texts = [draw_text(rng) for _ in range(20_000)]
     texts += ["".join(c for c in text if c.isascii()) for text in texts]
     assert sum(map(str.isascii, texts)) > 20_000

@@ -120,7 +120,7 @@ class LongTextGraph(PackingGraph):
         return {**self._features(rows, boundary), "text": text, "length": rows.row_lengths(), "truncated": is_truncated}
 
     def _count_prompt_tokens(self, tokens: tf.RaggedTensor, prompt: str) -> tf.Tensor:
-        """Return, for each text, how many of the prompt's first tokens it begins with: int64 (n,)."""
+        """Return the length of the common prefix of each text and the prompt, in tokens: int64 (n,)."""
         ids = self._python_tokenizer.tokenize([prompt])[0] if prompt else []
         if not ids:
             return tf.zeros_like(tokens.row_lengths())
