@@ -142,7 +142,7 @@ class EncodedTexts(Encoded):
         return self.lengths
 
     def lengths_of(self, indices: np.ndarray) -> np.ndarray:
-        """Return the number of tokens of each sequence at `indices`, reading only their splits: int64 (m,) for m indices."""
+        """Return the number of tokens of each of m sequences at `indices`, reading only their splits: int64 (m,)."""
         return self.sequence_splits[indices + 1] - self.sequence_splits[indices]
 
     def select(self, indices: Indices) -> EncodedTexts:

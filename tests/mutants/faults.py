@@ -88,8 +88,8 @@ FAULTS = (
     Fault(
         "in a graph, a mark behind another of the same kind is composed",
         "text/graphs/composition.py",
-        "((rank == 0) | (rank < current_rank))",
-        "((rank == 0) | (rank <= current_rank))",
+        "((last_ranks == 0) | (last_ranks < current_ranks))",
+        "((last_ranks == 0) | (last_ranks <= current_ranks))",
     ),
     Fault(
         "a decoder computes its last block for chosen positions as if it were an encoder",

@@ -31,7 +31,7 @@ class _Matches(NamedTuple):
     """Matches of k added tokens in the c characters of all texts.
 
     Attributes:
-        id: int32 (k,), id of each token.
+        id: int32 (k,), id of each match's token.
         row: int64 (k,), index of each match's text.
         begin: int64 (k,), index of each match's first character, including whitespace that belongs to the token.
         end: int64 (k,), index after each match's last character, including whitespace that belongs to the token.
@@ -73,15 +73,15 @@ class _Parts(NamedTuple):
         rows = compute_row_indices(spans)
         part_starts = tf.cast(tf.gather(self.codes.row_starts(), rows), tf.int32)
         part_ends = tf.cast(tf.gather(self.codes.row_limits(), rows), tf.int32)
-        begin, end = tf.unstack(tf.cast(spans.values, tf.int32), num=2, axis=1)
+        begins, ends = tf.unstack(tf.cast(spans.values, tf.int32), num=2, axis=1)
         # A part with tokens has characters; a token without characters may be at the end of the part.
-        is_at_end = part_starts + begin == part_ends
-        first_places = tf.gather(self.origins, tf.minimum(part_starts + begin, part_ends - 1)) + tf.cast(
+        is_at_end = part_starts + begins == part_ends
+        first_places = tf.gather(self.origins, tf.minimum(part_starts + begins, part_ends - 1)) + tf.cast(
             is_at_end, tf.int32
         )
-        last_places = tf.gather(self.origins, tf.maximum(part_starts + end - 1, part_starts))
+        last_places = tf.gather(self.origins, tf.maximum(part_starts + ends - 1, part_starts))
         return spans.with_values(
-            tf.stack([first_places, tf.where(begin == end, first_places, last_places + 1)], axis=1)
+            tf.stack([first_places, tf.where(begins == ends, first_places, last_places + 1)], axis=1)
         )
 
 
@@ -113,7 +113,7 @@ class CutTextsGraph(tf.Module):
 
     @property
     def is_normalized(self) -> bool:
-        """Whether the texts that `plain_ids` and `plain_spans` get are normalized, since tokens are matched in them."""
+        """Whether `plain_ids` and `plain_spans` get normalized texts, since tokens are matched after normalization."""
         return self._normalized is not None
 
     def normalize(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
@@ -132,7 +132,11 @@ class CutTextsGraph(tf.Module):
         """Return the ids of texts without added tokens, `tf.string` (n,): int32 (n, None)."""
 
     def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Return the same ids as `plain_ids`, and their offsets, int32 (n, None, 2), if the tokenizer has offsets."""
+        """Return the ids of `plain_ids`, and their offsets, int32 (n, None, 2).
+
+        Raises:
+            NotImplementedError: If the class computes no offsets.
+        """
         raise NotImplementedError(f"{type(self).__name__} computes no offsets.")
 
     def count_spaces(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
@@ -157,11 +161,11 @@ class CutTextsGraph(tf.Module):
         """Return the token ids of texts, int32 (n, None), and their offsets, int32 (n, None, 2)."""
         parts = self._parts(texts)
         ids, spans = self.plain_spans(parts.texts)
-        rows = tf.size(texts, tf.int64)
-        joined_spans = _join(parts, parts.in_original(spans), parts.span, rows)
+        num_texts = tf.size(texts, tf.int64)
+        joined_spans = _join(parts, parts.in_original(spans), parts.span, num_texts)
         if self._spaces:
-            joined_spans = self.trim(joined_spans, _join(parts, self.count_spaces(ids), parts.spaces, rows))
-        return _join(parts, ids, parts.id, rows), joined_spans
+            joined_spans = self.trim(joined_spans, _join(parts, self.count_spaces(ids), parts.spaces, num_texts))
+        return _join(parts, ids, parts.id, num_texts), joined_spans
 
     def _parts(self, texts: tf.Tensor) -> _Parts:
         """Split texts at added tokens."""
@@ -172,10 +176,10 @@ class CutTextsGraph(tf.Module):
         )
         return parts if self._normalized is None else self._cut_normalized(self._normalized, parts)
 
-    def _cut_normalized(self, find: _FindTokens, parts: _Parts) -> _Parts:
-        """Split parts of texts at tokens in their normalized forms, with the results of `tokenizers`."""
+    def _cut_normalized(self, find_tokens: _FindTokens, parts: _Parts) -> _Parts:
+        """Split parts of texts at tokens that are matched in normalized texts, with the results of `tokenizers`."""
         codes, source = self.normalize(parts.codes)
-        inner_parts = self._cut(codes, tf.gather(parts.origins, source), find(codes))
+        inner_parts = self._cut(codes, tf.gather(parts.origins, source), find_tokens(codes))
         # The last inner part of a part is followed by the token after the part.
         is_last = inner_parts.id < 0
         return inner_parts._replace(
@@ -199,7 +203,7 @@ class CutTextsGraph(tf.Module):
             return tf.RaggedTensor.from_value_rowids(values, matches.row, codes.nrows(), validate=False)
 
         def after_parts(values: tf.Tensor) -> tf.Tensor:
-            """Return the pair of the token after each part, (p, 2), from the pairs of all matches, (k, 2)."""
+            """Return the pair for the token after each part, (p, 2), from the pairs for all matches, (k, 2)."""
             no_token = tf.zeros([codes.nrows(), 1, 2], tf.int32)
             return tf.concat([by_text(tf.cast(values, tf.int32)), no_token], axis=1).values
 
@@ -261,19 +265,19 @@ class _FindTokens(tf.Module):
         begins = tf.cast(begins, tf.int64)  # (k,)
         ends = tf.cast(ends, tf.int64)  # (k,)
         if self._single.any():
-            text_start = tf.gather(codes.row_starts(), rows)  # (k,)
-            text_end = tf.gather(codes.row_limits(), rows)  # (k,)
-            touches_word = self._is_word(codes, begins - 1, begins > text_start) | self._is_word(
-                codes, ends, ends < text_end
+            text_starts = tf.gather(codes.row_starts(), rows)  # (k,)
+            text_ends = tf.gather(codes.row_limits(), rows)  # (k,)
+            touches_word = self._is_word(codes, begins - 1, begins > text_starts) | self._is_word(
+                codes, ends, ends < text_ends
             )
             is_valid = ~(touches_word & tf.gather(self._single, token_indices))
             token_indices, begins, ends, rows = (
                 tf.boolean_mask(x, is_valid) for x in (token_indices, begins, ends, rows)
             )
         if self._left.any() or self._right.any():
-            text_start = tf.gather(codes.row_starts(), rows)  # (k,)
-            text_end = tf.gather(codes.row_limits(), rows)  # (k,)
-            begins, ends = self._strip(codes, token_indices, begins, ends, text_start, text_end)
+            text_starts = tf.gather(codes.row_starts(), rows)  # (k,)
+            text_ends = tf.gather(codes.row_limits(), rows)  # (k,)
+            begins, ends = self._strip(codes, token_indices, begins, ends, text_starts, text_ends)
             # Drop a whitespace token if the token before it already covers it.
             is_kept = begins < ends
             token_indices, rows, begins, ends = (
@@ -281,47 +285,49 @@ class _FindTokens(tf.Module):
             )
         return _Matches(tf.gather(self._ids, token_indices), rows, begins, ends)
 
-    def _is_word(self, codes: tf.RaggedTensor, place: tf.Tensor, is_inside: tf.Tensor) -> tf.Tensor:
-        """Return whether each place lies inside its text and holds a word character: bool (k,).
+    def _is_word(self, codes: tf.RaggedTensor, positions: tf.Tensor, is_inside: tf.Tensor) -> tf.Tensor:
+        """Return whether each position lies inside its text and holds a word character: bool (k,).
 
         Args:
             codes: code points of the texts.
-            place: int64 (k,), positions in the joined code points.
-            is_inside: bool (k,), whether each place lies inside its text.
+            positions: int64 (k,), positions in the joined code points.
+            is_inside: bool (k,), whether each position lies inside its text.
         """
         starts, kinds = word_characters()
-        place_codes = tf.gather(tf.pad(codes.values, [[1, 1]]), place + 1)  # (k,)
-        return is_inside & tf.gather(kinds, tf.searchsorted(starts, place_codes, side="right") - 1)
+        position_codes = tf.gather(tf.pad(codes.values, [[1, 1]]), positions + 1)  # (k,)
+        return is_inside & tf.gather(kinds, tf.searchsorted(starts, position_codes, side="right") - 1)
 
     def _strip(
-        self, codes: tf.RaggedTensor, index: tf.Tensor, begin: tf.Tensor, end: tf.Tensor, first: tf.Tensor,
-        limit: tf.Tensor,
+        self, codes: tf.RaggedTensor, token_indices: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor,
+        text_starts: tf.Tensor, text_ends: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:  # fmt: skip
         """Extend matches over the whitespace around them if their tokens strip it.
 
         Args:
             codes: code points of the texts, c in all.
-            index: int (k,), index of the token of each match.
-            begin: int64 (k,), position in the joined code points at which each match begins.
-            end: int64 (k,), position at which each match ends.
-            first: int64 (k,), position at which each match's text begins.
-            limit: int64 (k,), position at which each match's text ends.
+            token_indices: int (k,), index of the token of each match.
+            begins: int64 (k,), position in the joined code points at which each match begins.
+            ends: int64 (k,), position at which each match ends.
+            text_starts: int64 (k,), position at which each match's text begins.
+            text_ends: int64 (k,), position at which each match's text ends.
 
         Returns:
-            The new `begin` and `end`.
+            The new `begins` and `ends`.
         """
         is_nonspace = ~tf.reduce_any(codes.values[:, None] == _WHITESPACE, axis=1)  # (c,)
-        end = tf.where(tf.gather(self._right, index), tf.minimum(find_first_from(is_nonspace, end), limit), end)
-        stripped_begin = tf.maximum(find_last_up_to(is_nonspace, begin - 1) + 1, first)
-        stripped_begin = tf.maximum(stripped_begin, shift(end, 1, 0))
-        return tf.where(tf.gather(self._left, index), stripped_begin, begin), end
+        ends = tf.where(
+            tf.gather(self._right, token_indices), tf.minimum(find_first_from(is_nonspace, ends), text_ends), ends
+        )
+        stripped_begins = tf.maximum(find_last_up_to(is_nonspace, begins - 1) + 1, text_starts)
+        stripped_begins = tf.maximum(stripped_begins, shift(ends, 1, 0))
+        return tf.where(tf.gather(self._left, token_indices), stripped_begins, begins), ends
 
 
 @functools.lru_cache(maxsize=1)
 def word_characters() -> tuple[np.ndarray, np.ndarray]:
     """Return which code points are word characters, next to which a `single_word` token does not match.
 
-    Word characters are measured by running `tokenizers` on every code point, so that they follow its version of
+    Word characters are determined by running `tokenizers` on every code point, so that they follow its version of
     Unicode. The first call takes a second or two.
 
     Returns:
@@ -345,10 +351,19 @@ def word_characters() -> tuple[np.ndarray, np.ndarray]:
     return codes[is_run_start].astype("int32"), is_word[is_run_start]
 
 
-def _join(parts: _Parts, plain_values: tf.RaggedTensor, token_values: tf.Tensor, rows: tf.Tensor) -> tf.RaggedTensor:
-    """Concatenate, by text, the values of its parts, (p, None, ...), and of the token after each part, (p, ...)."""
+def _join(
+    parts: _Parts, plain_values: tf.RaggedTensor, token_values: tf.Tensor, num_texts: tf.Tensor
+) -> tf.RaggedTensor:
+    """Concatenate, for each text, the values of its parts and of the tokens after them: (n, None, ...).
+
+    Args:
+        parts: the p parts of all texts.
+        plain_values: (p, None, ...), values of the plain tokens of each part.
+        token_values: (p, ...), value of the added token after each part; ignored if there is none.
+        num_texts: int64 (), number n of texts.
+    """
     part_values = tf.concat([plain_values, as_singletons(token_values, parts.id >= 0)], axis=1)  # (p, None, ...)
-    return tf.RaggedTensor.from_value_rowids(part_values, parts.row, rows, validate=False).merge_dims(1, 2)
+    return tf.RaggedTensor.from_value_rowids(part_values, parts.row, num_texts, validate=False).merge_dims(1, 2)
 
 
 def as_singletons(values: tf.Tensor, is_present: tf.Tensor) -> tf.RaggedTensor:

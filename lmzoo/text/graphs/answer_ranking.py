@@ -70,8 +70,10 @@ class AnswerGraph:
             tf.gather(x, first_indices) for x in (scores, examples, answer_texts, starts, ends)
         )
         ranked_scores = tf.RaggedTensor.from_value_rowids(scores, examples, num_questions, validate=False)
-        null = tf.math.segment_min(tf.reduce_sum(tf.cast(logits[:, 0], tf.float64), axis=-1), windows.example)  # (n,)
-        is_answered, probability = self._choose(ranked_scores[:, : self._n_best], null)
+        null_scores = tf.math.segment_min(
+            tf.reduce_sum(tf.cast(logits[:, 0], tf.float64), axis=-1), windows.example
+        )  # (n,)
+        is_answered, probability = self._choose(ranked_scores[:, : self._n_best], null_scores)
         # Without an answer: the index after the last answer, where the values for no answer are.
         best_indices = tf.where(is_answered, ranked_scores.row_starts(), tf.size(scores, tf.int64))  # (n,)
         columns_and_defaults = {"answer": (answer_texts, ""), "start": (starts, 0), "end": (ends, 0)}
@@ -111,7 +113,17 @@ class AnswerGraph:
         return is_valid, is_valid & is_best[:, 0, :, None] & is_best_end
 
     def _read(self, pairs: tf.Tensor, texts: _Contexts, logits: tf.Tensor, windows: Windows) -> list[tf.Tensor]:
-        """Return the example, score, text, start and end, each (a,), of the given pairs with non-empty text."""
+        """Extract the answers of pairs of start and end, except for empty answers.
+
+        Args:
+            pairs: bool (w, t, m), which pairs to extract.
+            texts: the contexts.
+            logits: float32 (w, t, 2), start and end logits of the windows.
+            windows: `Windows` of the contexts.
+
+        Returns:
+            Five tensors (a,): the example, score, text, start and end of each answer.
+        """
         window_indices, first_positions, num_further = tf.unstack(tf.where(pairs), num=3, axis=1)  # (a,)
         logits = tf.cast(logits, tf.float64)
         scores = tf.gather_nd(logits[:, :, 0], tf.stack([window_indices, first_positions], axis=1))
@@ -124,18 +136,26 @@ class AnswerGraph:
         answer_texts, starts, ends = texts.cut(example_indices, starts, ends)
         return [tf.boolean_mask(x, starts < ends) for x in (example_indices, scores, answer_texts, starts, ends)]
 
-    def _choose(self, ranked_scores: tf.RaggedTensor, null: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return whether each question has an answer, bool (n,), and the probability of the outcome, float64 (n,)."""
+    def _choose(self, ranked_scores: tf.RaggedTensor, null_scores: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Choose between the best answer to each question and no answer.
+
+        Args:
+            ranked_scores: float64 (n, None), scores of the answers, at most `n_best` per question, best first.
+            null_scores: float64 (n,), scores for no answer.
+
+        Returns:
+            Whether each question has an answer, bool (n,), and the probability of this choice, float64 (n,).
+        """
         scores = ranked_scores.to_tensor(-np.inf, shape=[None, self._n_best])  # (n, n_best)
-        null = null[:, None]
+        null_scores = null_scores[:, None]
         if self._threshold is None:
             is_answered = scores[:, 0] > -np.inf
             return is_answered, tf.where(is_answered, tf.nn.softmax(scores)[:, 0], 1.0)
-        num_above_null = tf.reduce_sum(tf.cast(scores >= null, tf.int32), axis=1, keepdims=True)  # (n, 1)
+        num_above_null = tf.reduce_sum(tf.cast(scores >= null_scores, tf.int32), axis=1, keepdims=True)  # (n, 1)
         list_length = tf.where(num_above_null < self._n_best, max(1, self._n_best - 1), self._n_best)
         scores = tf.where(tf.range(self._n_best) < list_length, scores, -np.inf)
-        is_answered = (scores[:, 0] > -np.inf) & (null[:, 0] - scores[:, 0] <= self._threshold)
-        probabilities = tf.nn.softmax(tf.concat([scores, null], axis=1))  # (n, n_best + 1)
+        is_answered = (scores[:, 0] > -np.inf) & (null_scores[:, 0] - scores[:, 0] <= self._threshold)
+        probabilities = tf.nn.softmax(tf.concat([scores, null_scores], axis=1))  # (n, n_best + 1)
         return is_answered, tf.where(is_answered, probabilities[:, 0], probabilities[:, -1])
 
 
@@ -155,26 +175,30 @@ class _Contexts:
         self._is_solid = ~tf.reduce_any(codes[:, None] == _WHITESPACE, axis=1)  # (h,)
         self._byte_offsets = tf.concat([[0], ends_in_bytes(codes)], axis=0)  # (h + 1,)
 
-    def cut(self, example: tf.Tensor, start: tf.Tensor, end: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def cut(
+        self, example_indices: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Extract parts of texts, without whitespace around them and with all combining marks of their letters.
 
         Args:
-            example: int64 (a,), index of the text of each part.
-            start: int32 (a,), offset of the first character of each part.
-            end: int32 (a,), offset after the last character of each part.
+            example_indices: int64 (a,), index of the text of each part.
+            starts: int32 (a,), offset of the first character of each part.
+            ends: int32 (a,), offset after the last character of each part.
 
         Returns:
             The parts, `tf.string` (a,), and their adjusted starts and ends, int32 (a,).
         """
-        base, limit = (tf.gather(x, example) for x in (self._rows.row_starts(), self._rows.row_limits()))  # (a,)
-        start, end = (base + tf.cast(x, tf.int64) for x in (start, end))
-        last_letter = find_last_up_to(self._is_letter, tf.minimum(start, limit - 1))
-        start = tf.where(start < limit, tf.maximum(last_letter, base), start)
-        end = tf.where(end > base, tf.minimum(find_first_from(self._is_letter, end), limit), end)
-        start = tf.minimum(find_first_from(self._is_solid, start), end)
-        end = tf.maximum(find_last_up_to(self._is_solid, end - 1) + 1, start)
-        from_byte, to_byte = (
-            tf.gather(self._byte_offsets, x) - tf.gather(self._byte_offsets, base) for x in (start, end)
+        text_starts, text_ends = (
+            tf.gather(x, example_indices) for x in (self._rows.row_starts(), self._rows.row_limits())
+        )  # (a,)
+        starts, ends = (text_starts + tf.cast(x, tf.int64) for x in (starts, ends))
+        last_letters = find_last_up_to(self._is_letter, tf.minimum(starts, text_ends - 1))
+        starts = tf.where(starts < text_ends, tf.maximum(last_letters, text_starts), starts)
+        ends = tf.where(ends > text_starts, tf.minimum(find_first_from(self._is_letter, ends), text_ends), ends)
+        starts = tf.minimum(find_first_from(self._is_solid, starts), ends)
+        ends = tf.maximum(find_last_up_to(self._is_solid, ends - 1) + 1, starts)
+        first_bytes, end_bytes = (
+            tf.gather(self._byte_offsets, x) - tf.gather(self._byte_offsets, text_starts) for x in (starts, ends)
         )
-        text = tf.strings.substr(tf.gather(self._texts, example), from_byte, to_byte - from_byte)
-        return text, tf.cast(start - base, tf.int32), tf.cast(end - base, tf.int32)
+        answer_texts = tf.strings.substr(tf.gather(self._texts, example_indices), first_bytes, end_bytes - first_bytes)
+        return answer_texts, tf.cast(starts - text_starts, tf.int32), tf.cast(ends - text_starts, tf.int32)

@@ -37,7 +37,7 @@ OUTSIDE, WHITESPACE, OTHER, LETTER, NUMBER = range(5)
 def character_kinds() -> tuple[np.ndarray, np.ndarray]:
     r"""Return the kind of each code point for GPT-2's word splitting.
 
-    Kinds are measured by running the tokenizer's own splitter on every code point, so that they always follow its
+    Kinds are determined by running the tokenizer's own splitter on every code point, so that they always follow its
     version of Unicode. The first call takes half a second.
 
     Returns:
@@ -54,16 +54,16 @@ def character_kinds() -> tuple[np.ndarray, np.ndarray]:
     ```
     """
     codes = code_points()
-    starts = codes[_measure_word_starts(codes)]  # (P,), runs of one kind each
+    starts = codes[_find_word_starts(codes)]  # (P,), runs of one kind each
     # A letter joins the "a" before it, a number the "1" after it, and another character the "!" after it.
     columns = np.broadcast_arrays(ord("a"), starts, ord("1"), starts, ord("!"))
-    begins_word = _measure_word_starts(np.stack(columns, axis=1).reshape(-1)).reshape(-1, 5)
+    begins_word = _find_word_starts(np.stack(columns, axis=1).reshape(-1)).reshape(-1, 5)
     kinds = np.select([~begins_word[:, 1], ~begins_word[:, 2], ~begins_word[:, 4]], [LETTER, NUMBER, OTHER], WHITESPACE)
     is_run_start = np.diff(kinds, prepend=-1) != 0
     return starts[is_run_start].astype("int32"), kinds[is_run_start].astype("int32")
 
 
-def _measure_word_starts(codes: np.ndarray) -> np.ndarray:
+def _find_word_starts(codes: np.ndarray) -> np.ndarray:
     """Return whether the splitter begins a word at each code point, with spaces separate from words: bool (c,)."""
     from tokenizers import pre_tokenizers
 
@@ -195,8 +195,8 @@ def _find_word_begins(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:
     third_codes = shift(codes, -2, EDGE)
     is_apostrophe = begins & (codes == ord("'"))
     begins_short_contraction = is_apostrophe & tf.reduce_any([second_codes == ord(letter) for letter in "stmd"], axis=0)
-    has_pair = [(second_codes == ord(a)) & (third_codes == ord(b)) for a, b in ("re", "ve", "ll")]
-    begins_long_contraction = is_apostrophe & tf.reduce_any(has_pair, axis=0)
+    matches_by_ending = [(second_codes == ord(a)) & (third_codes == ord(b)) for a, b in ("re", "ve", "ll")]
+    begins_long_contraction = is_apostrophe & tf.reduce_any(matches_by_ending, axis=0)
     begins &= ~shift(begins_short_contraction | begins_long_contraction, 1, False)
     return space_begins | begins | shift(begins_short_contraction, 2, False) | shift(begins_long_contraction, 3, False)
 
@@ -224,7 +224,12 @@ class NormalizedBytePairGraph(BytePairGraph):
         return ids, spans.with_values(tf.stack([begins, last_origins + 1], axis=1))
 
     def _compute_normal_form(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.RaggedTensor, tf.Tensor]:
-        """Return normalized texts, their code points, and the index in its text of each code point's origin, int32."""
+        """Normalize texts, `tf.string` (n,).
+
+        Returns:
+            The normalized texts, `tf.string` (n,); their c code points, int32 (n, None); and the index, in the original
+            text, of the character that each code point comes from, int32 (c,).
+        """
         original_codes = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")  # (n, None)
         codes, origins = self.normalize(original_codes)
         starts = tf.gather(original_codes.row_starts(), compute_row_indices(codes))

@@ -40,7 +40,12 @@ class CharacterPairGraph(CleanWordsGraph):
         return ids, ids.with_values(token_spans)
 
     def _tokens(self, words: tf.RaggedTensor, characters: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Return the ids of words, `tf.string` (n, None), from their characters, int32 (m, None): int32 (n, None)."""
+        """Return the token ids of the words of each text: int32 (n, None).
+
+        Args:
+            words: `tf.string` (n, None), the m words.
+            characters: int32 (m, None), code points of the words.
+        """
         is_last = tf.scatter_nd(
             (characters.row_limits() - 1)[:, None],
             tf.ones_like(characters.row_limits()),

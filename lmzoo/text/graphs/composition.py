@@ -1,7 +1,7 @@
 """Unicode's normalization form C as TensorFlow ops.
 
-The tables are measured by running `tokenizers` on every code point, so that they always follow its version of Unicode.
-The normalization of TensorFlow Text follows another version, and sorts marks that `tokenizers` does not know.
+The tables are determined by running `tokenizers` on every code point, so that they always follow its version of
+Unicode. The normalization of TensorFlow Text follows another version, and sorts marks that `tokenizers` does not know.
 """
 
 from __future__ import annotations
@@ -97,20 +97,20 @@ def _split_at_separators(text: str) -> list[np.ndarray]:
     return [part[part != _SEPARATOR] for part in np.split(codes, ends)[:-1]]
 
 
-def _find_compositions(decomposed: list[np.ndarray], compose: Callable[[str], str]) -> dict[int, int]:
+def _find_compositions(decompositions: list[np.ndarray], compose: Callable[[str], str]) -> dict[int, int]:
     """Return the compositions of pairs of code points, by the keys of `CompositionTables.pairs`.
 
     Args:
-        decomposed: decompositions of characters, arrays of at least two code points.
+        decompositions: arrays of at least two code points, the decompositions of characters.
         compose: function that composes the characters of a text.
     """
-    text = "0".join(to_text(parts[:-1]) for parts in decomposed) + "0"
+    prefix_text = "0".join(to_text(parts[:-1]) for parts in decompositions) + "0"
     pairs = {}
-    first_parts = _split_at_separators(compose(text))
-    composed_parts = _split_at_separators(compose("0".join(map(to_text, decomposed)) + "0"))
-    for parts, first_codes, composed_codes in zip(decomposed, first_parts, composed_parts, strict=True):
-        if len(first_codes) == len(composed_codes) == 1:
-            pairs[int(first_codes[0]) * _UNIT + int(parts[-1])] = int(composed_codes[0])
+    composed_prefixes = _split_at_separators(compose(prefix_text))
+    composed_parts = _split_at_separators(compose("0".join(map(to_text, decompositions)) + "0"))
+    for parts, prefix_codes, composed_codes in zip(decompositions, composed_prefixes, composed_parts, strict=True):
+        if len(prefix_codes) == len(composed_codes) == 1:
+            pairs[int(prefix_codes[0]) * _UNIT + int(parts[-1])] = int(composed_codes[0])
     return pairs
 
 
@@ -128,8 +128,8 @@ class Composition(tf.Module):
             codes: int32 (n, None), the code points of the texts.
 
         Returns:
-            Code points, int32 (n, None), and the flat index of each one's origin, int32. As in `tokenizers`, the origin
-            of a composed character is the origin of its first part.
+            Code points, int32 (n, None), and the flat index of the code point that each comes from, int32. As in
+            `tokenizers`, a composed character comes from the origin of its first part.
         """
         # Characters below U+0300 neither change nor combine with the character before them.
         return tf.cond(
@@ -153,7 +153,12 @@ class Composition(tf.Module):
         return tf.RaggedTensor.from_value_rowids(values, rows, codes.nrows(), validate=False), origins
 
     def _decompose(self, values: tf.Tensor, row: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return the d parts of characters, int32, their rows, and 1 for each character's first part, else 0."""
+        """Decompose characters.
+
+        Returns:
+            Three tensors (d,) for d parts: their code points, int32; their rows; and 1 for the first part of each
+            character, else 0, int32.
+        """
         tables = self._tables
         indices = tf.minimum(tf.searchsorted(tables.characters, values), len(tables.characters) - 1)  # (c,)
         is_decomposed = tf.gather(tables.characters, indices) == values
@@ -163,8 +168,8 @@ class Composition(tf.Module):
         parts = tf.where(is_decomposed[:, None], tf.gather(tables.parts, indices), unchanged_parts)  # (c, W)
         is_part = parts != _NO_CHARACTER
         is_first = tf.cast(tf.range(tables.parts.shape[1]) == 0, tf.int32)  # (W,)
-        broadcast = (tf.broadcast_to(x, tf.shape(parts)) for x in (row[:, None], is_first[None]))
-        return tf.boolean_mask(parts, is_part), *(tf.boolean_mask(x, is_part) for x in broadcast)
+        broadcast_values = (tf.broadcast_to(x, tf.shape(parts)) for x in (row[:, None], is_first[None]))
+        return tf.boolean_mask(parts, is_part), *(tf.boolean_mask(x, is_part) for x in broadcast_values)
 
     def _ranks(self, values: tf.Tensor) -> tf.Tensor:
         """Return the rank of each character, 0 if it is not a mark: int32 (d,)."""
@@ -185,62 +190,63 @@ class Composition(tf.Module):
             rather than merged into another, bool (d,).
         """
         seconds = self._tables.seconds
-        index = tf.minimum(tf.searchsorted(seconds, values), len(seconds) - 1)  # (d,)
-        joins = (ranks > 0) | (tf.gather(seconds, index) == values)
+        indices = tf.minimum(tf.searchsorted(seconds, values), len(seconds) - 1)  # (d,)
+        joins = (ranks > 0) | (tf.gather(seconds, indices) == values)
         joins &= row == tf.concat([[-1], row[:-1]], axis=0)
         starts = tf.where(~joins)[:, 0]  # (k,)
         ends = tf.concat([starts[1:], [tf.size(values, tf.int64)]], axis=0)
         is_longer = ends - starts > 1
         starts, ends = tf.boolean_mask(starts, is_longer), tf.boolean_mask(ends, is_longer)
 
-        # State of each chain: index and code point of its last character that is not a mark, and rank of its last mark.
-        last = tf.where(tf.gather(ranks, starts) == 0, tf.gather(values, starts), EDGE)
+        # State of each chain: index and code point of its base, the last character that is not a mark, and rank of its
+        # last mark.
+        base_codes = tf.where(tf.gather(ranks, starts) == 0, tf.gather(values, starts), EDGE)
         state = (
             tf.constant(1, tf.int64),
             values,
             num_consumed,
             tf.ones_like(row, tf.bool),
             starts,
-            last,
-            tf.zeros_like(last),
+            base_codes,
+            tf.zeros_like(base_codes),
         )
 
         def has_more(step: tf.Tensor, *_: tf.Tensor) -> tf.Tensor:
             return tf.reduce_any(starts + step < ends)
 
         def compose(
-            step: tf.Tensor, values: tf.Tensor, num_consumed: tf.Tensor, is_kept: tf.Tensor, base_index: tf.Tensor,
-            last: tf.Tensor, rank: tf.Tensor,
+            step: tf.Tensor, values: tf.Tensor, num_consumed: tf.Tensor, is_kept: tf.Tensor, base_indices: tf.Tensor,
+            base_codes: tf.Tensor, last_ranks: tf.Tensor,
         ) -> tuple[tf.Tensor, ...]:  # fmt: skip
             is_open = starts + step < ends  # (k,)
-            current_index = tf.where(is_open, starts + step, starts)
-            code, current_rank = tf.gather(values, current_index), tf.gather(ranks, current_index)
-            is_pair, composed_code = self._find(last, code)
-            merges = is_open & is_pair & ((rank == 0) | (rank < current_rank))
+            current_indices = tf.where(is_open, starts + step, starts)
+            codes, current_ranks = tf.gather(values, current_indices), tf.gather(ranks, current_indices)
+            is_pair, composed_codes = self._find(base_codes, codes)
+            merges = is_open & is_pair & ((last_ranks == 0) | (last_ranks < current_ranks))
             values = tf.tensor_scatter_nd_update(
-                values, tf.boolean_mask(base_index, merges)[:, None], tf.boolean_mask(composed_code, merges)
+                values, tf.boolean_mask(base_indices, merges)[:, None], tf.boolean_mask(composed_codes, merges)
             )
             num_consumed = tf.tensor_scatter_nd_add(
                 num_consumed,
-                tf.boolean_mask(base_index, merges)[:, None],
-                tf.boolean_mask(tf.gather(num_consumed, current_index), merges),
+                tf.boolean_mask(base_indices, merges)[:, None],
+                tf.boolean_mask(tf.gather(num_consumed, current_indices), merges),
             )
-            removed_indices = tf.boolean_mask(current_index, merges)[:, None]
+            removed_indices = tf.boolean_mask(current_indices, merges)[:, None]
             is_kept = tf.tensor_scatter_nd_update(
                 is_kept, removed_indices, tf.zeros_like(removed_indices[:, 0], tf.bool)
             )
-            begins = is_open & ~merges & (current_rank == 0)
-            stays = is_open & ~merges & (current_rank > 0)
-            base_index = tf.where(begins, current_index, base_index)
-            last = tf.where(merges, composed_code, tf.where(begins, code, last))
-            rank = tf.where(begins, 0, tf.where(stays, current_rank, rank))
-            return step + 1, values, num_consumed, is_kept, base_index, last, rank
+            begins = is_open & ~merges & (current_ranks == 0)
+            stays = is_open & ~merges & (current_ranks > 0)
+            base_indices = tf.where(begins, current_indices, base_indices)
+            base_codes = tf.where(merges, composed_codes, tf.where(begins, codes, base_codes))
+            last_ranks = tf.where(begins, 0, tf.where(stays, current_ranks, last_ranks))
+            return step + 1, values, num_consumed, is_kept, base_indices, base_codes, last_ranks
 
         _, values, num_consumed, is_kept, *_ = tf.while_loop(has_more, compose, state)
         return values, num_consumed, is_kept
 
     def _find(self, first: tf.Tensor, second: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return whether each pair of characters is composed, bool (k,), and its composition, int32 (k,)."""
+        """Return whether each pair of characters has a composition, bool (k,), and if so, which, int32 (k,)."""
         keys = tf.cast(first, tf.int64) * _UNIT + tf.cast(second, tf.int64)  # (k,)
         pairs = self._tables.pairs
         indices = tf.minimum(tf.searchsorted(pairs, keys), len(pairs) - 1)

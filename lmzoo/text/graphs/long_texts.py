@@ -95,9 +95,9 @@ class LongTextGraph(PackingGraph):
         placement = _place_windows(
             tf.maximum(first_lengths, second_lengths) - prompt_lengths, room, stride, self._windows
         )
-        text = placement.text
+        text_indices = placement.text
         splits_first, kept_shorter_lengths, prompt_lengths = (
-            tf.gather(x, text) for x in (splits_first, kept_shorter_lengths, prompt_lengths)
+            tf.gather(x, text_indices) for x in (splits_first, kept_shorter_lengths, prompt_lengths)
         )  # (w,)
         begins = prompt_lengths + placement.begin
         zeros = tf.zeros_like(begins)
@@ -109,15 +109,20 @@ class LongTextGraph(PackingGraph):
             tf.where(splits_first, zeros, begins),
             tf.where(splits_first, kept_shorter_lengths, placement.count),
         )
-        start, between, end = self._special(text)
-        parts = [start, _slices(first, text, zeros, prompt_lengths), _slices(first, text, *first_part)]
+        start, between, end = self._special(text_indices)
+        parts = [start, _slices(first, text_indices, zeros, prompt_lengths), _slices(first, text_indices, *first_part)]
         boundary = None
         if pairs is not None:
-            parts += [between, _slices(second, text, *second_part)]
+            parts += [between, _slices(second, text_indices, *second_part)]
             boundary = prompt_lengths + first_part[1] + start.shape[1] + between.shape[1]
         rows = tf.concat([*parts, end], axis=1)
         is_truncated = placement.truncated | (tf.minimum(shorter_lengths, budget // 2) < shorter_lengths)
-        return {**self._features(rows, boundary), "text": text, "length": rows.row_lengths(), "truncated": is_truncated}
+        return {
+            **self._features(rows, boundary),
+            "text": text_indices,
+            "length": rows.row_lengths(),
+            "truncated": is_truncated,
+        }
 
     def _count_prompt_tokens(self, tokens: tf.RaggedTensor, prompt: str) -> tf.Tensor:
         """Return the length of the common prefix of each text and the prompt, in tokens: int64 (n,)."""
@@ -149,7 +154,11 @@ class LongWordsGraph(WordPackerGraph):
         self._stride = halve_window(preprocessor) if stride is None else stride
 
     def __call__(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the features of the windows of texts, `tf.string` (n,), and their words; see `WordPackerGraph`."""
+        """Return the features of the windows of texts, `tf.string` (n,), and the words of the texts.
+
+        Returns:
+            The dict of `WordPackerGraph`, with windows in place of sequences; `truncated`, bool (n,), is by text.
+        """
         tokens, words, first_tokens, spans = self._words_of(texts)
         totals = tokens.row_lengths()  # (n,)
         room = tf.zeros_like(totals) + (self._sequence_length - self._packing.overhead(False))

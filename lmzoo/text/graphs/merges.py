@@ -84,17 +84,17 @@ class MergesGraph(tf.Module):
 
     def _look_up_ranks(self, places: tf.Tensor, ids: tf.Tensor, word: tf.Tensor) -> tf.Tensor:
         """Return the rank of the pair of symbols that begins at each index in `places`: int32 (p,)."""
-        second = tf.minimum(places + 1, tf.size(ids) - 1)
-        pairs = tf.cast(tf.gather(ids, places), tf.int64) * self._size + tf.cast(tf.gather(ids, second), tf.int64)
-        is_pair = (tf.gather(word, places) == tf.gather(word, second)) & (second > places)
+        next_places = tf.minimum(places + 1, tf.size(ids) - 1)
+        pairs = tf.cast(tf.gather(ids, places), tf.int64) * self._size + tf.cast(tf.gather(ids, next_places), tf.int64)
+        is_pair = (tf.gather(word, places) == tf.gather(word, next_places)) & (next_places > places)
         return tf.where(is_pair, self._ranks.lookup(pairs), _NO_MERGE)
 
 
 def _may_be_overtaken(part_ids: np.ndarray, merged_ids: np.ndarray) -> np.ndarray:
-    """Return whether each merge may produce a symbol that an earlier merge in the list takes: bool (merges,).
+    """Return whether each merge produces a symbol that an earlier merge in the list takes: bool (merges,).
 
     Such a merge applies only to the first pair in a word before the ranks are looked up again. Trainers do not produce
-    such lists.
+    such merges.
     """
     ranks = np.arange(len(merged_ids))
     first_ranks = np.full(max(part_ids.max(initial=0), merged_ids.max(initial=0)) + 1, len(merged_ids))

@@ -32,11 +32,11 @@ class PrecompiledRulesGraph(tf.Module):
     def __init__(self, rules: PrecompiledRules, whitespace: bool) -> None:
         super().__init__()
         self._sources = np.array(sorted(map(ord, rules.sources)) or [EDGE], "int32")  # (s,)
-        numbers_by_key = [
+        keys_and_numbers = [
             (ord(pair[0]) * EDGE + ord(pair[1]), pair_number)
             for pair_number, pair in enumerate(rules.pair_replacements)
         ]
-        keys, values = zip(*sorted(numbers_by_key or [(-1, 0)]), strict=True)
+        keys, values = zip(*sorted(keys_and_numbers or [(-1, 0)]), strict=True)
         self._pair_keys = np.array(keys, "int64")  # (p,)
         self._pair_numbers = np.array(values, "int32") + _FIRST_PAIR_CODE  # (p,)
         self._starts, self._kinds = character_kinds()
@@ -83,7 +83,7 @@ class PrecompiledRulesGraph(tf.Module):
         return codes, tf.gather(place, tf.minimum(origins + result_indices, last_origins)), tf.gather(part, origins)
 
     def _begins(self, codes: tf.Tensor, part: tf.Tensor) -> tf.Tensor:
-        """Return whether a grapheme cluster begins at each character, exact up to `MOST_BYTES`: bool (c,)."""
+        """Return whether a grapheme cluster begins at each character, exact for up to `MOST_BYTES` bytes: bool (c,)."""
         kinds = tf.gather(self._kinds, tf.searchsorted(self._starts, codes, side="right") - 1)  # (c,)
         previous_kinds = shift(kinds, 1, PLAIN)
         continues_cluster = (kinds == EXTEND) & (previous_kinds != CONTROL) | (previous_kinds == PREPEND) & (

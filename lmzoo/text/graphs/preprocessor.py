@@ -112,7 +112,11 @@ class PackingGraph(tf.Module):
         return features
 
     def _special(self, like: tf.Tensor) -> list[tf.Tensor]:
-        """Return the special tokens around and between segments for n sequences: int32 (n, k) or (n, k, W)."""
+        """Return the tokens at the start, between segments and at the end of n sequences; n is the size of `like`.
+
+        Returns:
+            Three tensors int32 (n, k), or (n, k, W) if tokens are words, for k tokens.
+        """
         arrays = [self._python_tokenizer.as_array(ids, len(ids)) for ids in self._special_ids()]  # (k,) or (k, W)
         return [tf.repeat(array[None], tf.size(like), axis=0) for array in arrays]
 
@@ -121,16 +125,19 @@ class PackerGraph(PackingGraph):
     """Preprocessing of texts or pairs as TensorFlow ops, for `graph_packer`."""
 
     def __call__(self, texts: tf.Tensor, pairs: tf.Tensor | None = None, prompt: str = "") -> dict[str, tf.Tensor]:
-        """Return the features of texts with a prompt before each, or of texts and pairs, each `tf.string` (n,).
+        """Return the features of single texts or pairs of texts.
 
-        The prompt is not put before the second texts of pairs.
+        Args:
+            texts: `tf.string` (n,), single texts or first texts.
+            pairs: `tf.string` (n,), second texts, or None.
+            prompt: str, prefix of each first text.
         """
         texts = tf.strings.join([prompt, texts]) if prompt else texts
         return self.pack(self._tokenize(texts), None if pairs is None else self._tokenize(pairs))
 
 
 class PromptGraph(PackingGraph):
-    """Preprocessing of prompts, which a model continues: texts without special tokens at the end.
+    """Preprocessing of prompts as TensorFlow ops, without special tokens at the end, since the model continues them.
 
     Args:
         preprocessor: `lmzoo.text.Preprocessor` of the model.
@@ -152,9 +159,9 @@ class PromptGraph(PackingGraph):
         kept_indices = tf.ragged.range(tokens.row_limits() - kept_lengths, tokens.row_limits())
         prompts = tf.concat([start, tf.gather(tokens.values, kept_indices)], axis=1)
         if self._empty and not start.shape[1]:
-            fill_lengths = tf.cast(prompt_lengths == 0, tf.int64) * len(self._empty)  # (n,)
-            ids = tf.gather(self._empty, tf.ragged.range(fill_lengths))  # (n, None)
-            prompts = tf.concat([ids, prompts], axis=1)
+            filler_lengths = tf.cast(prompt_lengths == 0, tf.int64) * len(self._empty)  # (n,)
+            filler_ids = tf.gather(self._empty, tf.ragged.range(filler_lengths))  # (n, None)
+            prompts = tf.concat([filler_ids, prompts], axis=1)
         return {**self._features(prompts), "truncated": kept_lengths < prompt_lengths}
 
 

@@ -85,22 +85,22 @@ class SentencePieceGraph(CutTextsGraph):
     def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         characters, places = self._clean_to_letters(texts)
         normalized_texts = self._normalizer(characters)
-        pieces, begin, end = self._pieces.tokenize_with_offsets(normalized_texts.texts)
-        # Of the bytes of a character, the library gives its extent to the last, and no extent to the others.
-        next_extents = find_first_from(begin.values < end.values, tf.range(tf.size(end.values, tf.int64)))
-        end = end.with_values(tf.gather(end.values, next_extents))
+        pieces, begins, ends = self._pieces.tokenize_with_offsets(normalized_texts.texts)
+        # If a character is split into bytes, the library gives its extent to the last byte, and none to the others.
+        next_extents = find_first_from(begins.values < ends.values, tf.range(tf.size(ends.values, tf.int64)))
+        ends = ends.with_values(tf.gather(ends.values, next_extents))
         piece_indices, entries = self._tokens(pieces.values)  # (t,)
         is_split = entries >= 0
-        ids, begin_in_piece, end_in_piece = tf.unstack(
+        ids, begins_in_piece, ends_in_piece = tf.unstack(
             tf.gather(self._tokens.values, tf.maximum(entries, 0)), num=3, axis=1
         )
-        rows, begin, end = (
-            tf.gather(x, piece_indices) for x in (compute_row_indices(pieces), begin.values, end.values)
+        rows, begins, ends = (
+            tf.gather(x, piece_indices) for x in (compute_row_indices(pieces), begins.values, ends.values)
         )
         ids = tf.where(is_split, ids, tf.gather(pieces.values, piece_indices))
-        end = tf.where(is_split, begin + tf.cast(end_in_piece, begin.dtype), end)
-        begin = tf.where(is_split, begin + tf.cast(begin_in_piece, begin.dtype), begin)
-        starts, stops, is_space = normalized_texts.find_letters(rows, begin, end, self._last_part_counts)
+        ends = tf.where(is_split, begins + tf.cast(ends_in_piece, begins.dtype), ends)
+        begins = tf.where(is_split, begins + tf.cast(begins_in_piece, begins.dtype), begins)
+        starts, stops, is_space = normalized_texts.find_letters(rows, begins, ends, self._last_part_counts)
         # A token at the end of a text, after all characters, is only a space.
         lengths = tf.gather(tf.strings.length(texts, "UTF8_CHAR"), rows)
         is_at_end = starts == tf.gather(characters.row_limits(), rows)
@@ -142,7 +142,7 @@ class SentencePieceGraph(CutTextsGraph):
         return codes, tf.gather(place, source), tf.gather(part, source)
 
     def _squeeze(self, codes: tf.Tensor, offsets: tf.Tensor, part: tf.Tensor) -> list[tf.Tensor]:
-        """Remove spaces after other spaces, and at both ends of texts."""
+        """Remove spaces after other spaces, and at both ends of texts. See `_replace` for arguments and results."""
         is_space = codes == _SPACE_CODE
         # A space after another space, or at the start of a text, is removed.
         is_extra = is_space & (shift(is_space, 1, True) | (shift(part, 1, -1) != part))
@@ -151,7 +151,7 @@ class SentencePieceGraph(CutTextsGraph):
 
 
 def _join_quotes(codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> list[tf.Tensor]:
-    """Replace each pair of equal quotes by one double quote."""
+    """Replace two backticks or two apostrophes by one double quote. See `_replace` for arguments and results."""
     is_quote = tf.reduce_any(codes[:, None] == [ord(quotes[0]) for quotes in QUOTES], axis=1)  # (c,)
     continues_run = is_quote & (shift(codes, 1, EDGE) == codes) & (shift(part, 1, -1) == part)
     run_starts = tf.where(~continues_run)[:, 0]  # a character that is not a quote is a run of its own

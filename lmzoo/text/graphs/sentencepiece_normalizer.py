@@ -28,7 +28,7 @@ class NormalizedTexts(NamedTuple):
         texts: `tf.string` (n,), the normalized texts.
         sizes: int64 (n, None), size of each unit in bytes; the end of a text counts as one more unit of one byte.
         is_visible: bool (u,), whether each unit is something other than a space.
-        origins: int64 (u,), index of the letter that each unit comes from, non-decreasing.
+        origins: int64 (u,), index of the input character that each unit comes from, non-decreasing.
     """
 
     texts: tf.Tensor
@@ -39,7 +39,7 @@ class NormalizedTexts(NamedTuple):
     def find_letters(
         self, rows: tf.Tensor, begin: tf.Tensor, end: tf.Tensor, last_part_counts: bool
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return the letters that tokens come from.
+        """Return the range of input characters that each of t tokens comes from.
 
         Args:
             rows: int64 (t,), index of each token's text.
@@ -48,9 +48,9 @@ class NormalizedTexts(NamedTuple):
             last_part_counts: bool, see `SentencePieceTokenizer.last_part_counts`.
 
         Returns:
-            Three tensors (t,): the index of each token's first letter without leading spaces, int64; the index after
-            its last letter, int64, which for a token that is only a space is the end of the next letter; and whether
-            the token is only a space, bool.
+            Three tensors (t,): the index of each token's first character, without leading spaces, int64; the index
+            after its last character, int64; and whether the token is only a space, bool. The range of such a token is
+            the next character.
         """
         unit_ends = find_bytes(self.sizes, rows, end)  # (t,)
         first_units = tf.minimum(
@@ -60,7 +60,7 @@ class NormalizedTexts(NamedTuple):
         text_ends = tf.gather(self.sizes.row_limits(), rows) - 1  # (t,)
         starts = tf.gather(self.origins, first_units)
         last_origins = tf.gather(self.origins, last_units)
-        # A unit's letters end where the origin of another unit begins.
+        # A unit's characters end where the origin of another unit begins.
         next_units = tf.searchsorted(self.origins, last_origins, side="right", out_type=tf.int64)
         stops = tf.gather(self.origins, tf.minimum(next_units, text_ends))
         if last_part_counts:
@@ -72,8 +72,8 @@ class NormalizedTexts(NamedTuple):
 class SentencePieceNormalizer(tf.Module):
     """The normalization of a SentencePiece model.
 
-    Texts are normalized by another model, which splits them at every byte: the offsets of longer tokens do not tell at
-    which part of an expanded letter a token ends.
+    Texts are normalized by an auxiliary model that splits them into bytes. The offsets of longer tokens would not show
+    where a token ends within the characters that replace a single character.
 
     Args:
         model: bytes of the SentencePiece model.
@@ -82,8 +82,10 @@ class SentencePieceNormalizer(tf.Module):
     def __init__(self, model: bytes) -> None:
         super().__init__()
         source_proto = read_model(model)
-        types = {SPACE: _NORMAL}
-        types |= {piece.piece: piece.type for piece in source_proto.pieces if piece.type in (_UNKNOWN, _USER_DEFINED)}
+        types_by_piece = {SPACE: _NORMAL}
+        types_by_piece |= {
+            piece.piece: piece.type for piece in source_proto.pieces if piece.type in (_UNKNOWN, _USER_DEFINED)
+        }
         proto = model_proto()()
         proto.normalizer_spec.CopyFrom(source_proto.normalizer_spec)
         proto.trainer_spec.model_type = _CHARACTER_MODEL
@@ -91,12 +93,12 @@ class SentencePieceNormalizer(tf.Module):
         proto.trainer_spec.treat_whitespace_as_suffix = source_proto.trainer_spec.treat_whitespace_as_suffix
         for byte in range(256):
             proto.pieces.add(piece=f"<0x{byte:02X}>", type=_BYTE)
-        for piece, piece_type in types.items():
+        for piece, piece_type in types_by_piece.items():
             proto.pieces.add(piece=piece, type=piece_type)
         self._model = make_model_ops(proto.SerializeToString(deterministic=True))
-        units = [*(bytes([byte]) for byte in range(256)), *(piece.encode() for piece in types)]
+        units = [*(bytes([byte]) for byte in range(256)), *(piece.encode() for piece in types_by_piece)]
         self._units = np.array(units, object)  # other arrays lose the null byte
-        self._is_visible = np.array([*[True] * 256, *(piece.strip(SPACE) != "" for piece in types)])
+        self._is_visible = np.array([*[True] * 256, *(piece.strip(SPACE) != "" for piece in types_by_piece)])
 
     def __call__(self, letters: tf.RaggedTensor) -> NormalizedTexts:
         """Normalize texts.
@@ -107,14 +109,14 @@ class SentencePieceNormalizer(tf.Module):
         units, begins, ends = self._model.tokenize_with_offsets(tf.strings.unicode_encode(letters, "UTF-8"))
         unit_texts = units.with_values(tf.gather(self._units, units.values))  # (n, None)
         unit_sizes = units.with_values(tf.cast(tf.strings.length(unit_texts.values), tf.int64))  # (n, None)
-        text_end = tf.maximum(tf.reduce_max(ends, axis=1), 0)[:, None]  # (n, 1)
-        begins = tf.concat([begins, text_end], axis=1)  # (n, None)
+        text_ends = tf.maximum(tf.reduce_max(ends, axis=1), 0)[:, None]  # (n, 1)
+        begins = tf.concat([begins, text_ends], axis=1)  # (n, None)
         is_visible = units.with_values(tf.gather(self._is_visible, units.values))  # (n, None)
         character_sizes = letters.with_values(size_in_bytes(letters.values))  # (n, None)
         return NormalizedTexts(
             tf.strings.reduce_join(unit_texts, axis=1),
-            tf.concat([unit_sizes, tf.ones_like(text_end, tf.int64)], axis=1),
-            tf.concat([is_visible, tf.ones_like(text_end, tf.bool)], axis=1).values,
+            tf.concat([unit_sizes, tf.ones_like(text_ends, tf.int64)], axis=1),
+            tf.concat([is_visible, tf.ones_like(text_ends, tf.bool)], axis=1).values,
             find_bytes(character_sizes, compute_row_indices(begins), begins.values),
         )
 
@@ -127,7 +129,7 @@ def make_model_ops(model: bytes) -> tf_text.SentencepieceTokenizer:
 
 
 def remove_normalization(model: bytes) -> bytes:
-    """Return a SentencePiece model that leaves texts unchanged, except that spaces become "▁"."""
+    """Return a copy of a SentencePiece model without normalization, except that spaces become "▁"."""
     proto = read_model(model)
     # The library logs a line about a model without any rule.
     proto.normalizer_spec.precompiled_charsmap = compile_rules([(" ", SPACE)])

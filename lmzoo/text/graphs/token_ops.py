@@ -110,7 +110,7 @@ def join_letters(
 def lookup_table(
     entries: dict[str, int] | dict[int, int], key_type: tf.DType, default: int
 ) -> tf.lookup.StaticHashTable:
-    """Create a lookup table with int32 values, which returns `default` for other keys."""
+    """Create a lookup table with int32 values, which returns `default` for missing keys."""
     keys = list(entries) or ([""] if key_type == tf.string else [-1])  # TensorFlow has no empty tables
     values = list(entries.values()) or [default]
     return tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, values, key_type, tf.int32), default)

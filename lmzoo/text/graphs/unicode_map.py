@@ -1,7 +1,7 @@
 """Table of the changes that a WordPiece tokenizer makes to each code point, small enough for a graph.
 
-The table is measured by running the tokenizer's own normalizer and word splitter on every code point, so that it always
-follows their version of Unicode.
+The table is determined by running the tokenizer's own normalizer and word splitter on every code point, so that it
+always follows their version of Unicode.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def character_map(
     split = tokenizer.pre_tokenizer.pre_tokenize_str
 
     codes = code_points()  # (N,)
-    normalized_codes = to_codes(normalize(to_text(_rows(codes, _SEPARATOR))))
+    normalized_codes = to_codes(normalize(to_text(_stack_columns(codes, _SEPARATOR))))
     result_codes = np.flatnonzero(np.bincount(normalized_codes))
     pieces = {piece for piece, _ in split("0".join(map(chr, result_codes)))}
     punctuation = [ord(piece) for piece in pieces if len(piece) == 1 and piece != "0"]
@@ -89,15 +89,15 @@ def character_map(
         low_mark = marks[ranks.argmin()]
         high_mark = marks[ranks.argmax()]
         dropped_indices = np.flatnonzero(lengths == 0)
-        probe = to_codes(normalize(to_text(_rows(_SEPARATOR, high_mark, codes[dropped_indices], low_mark)))).reshape(
-            -1, 3
-        )
-        table[dropped_indices[probe[:, 1] == high_mark], 0] = BLOCKER
-    return _runs(codes, table)
+        sorted_probes = to_codes(
+            normalize(to_text(_stack_columns(_SEPARATOR, high_mark, codes[dropped_indices], low_mark)))
+        ).reshape(-1, 3)
+        table[dropped_indices[sorted_probes[:, 1] == high_mark], 0] = BLOCKER
+    return _compress_to_runs(codes, table)
 
 
 def code_points() -> np.ndarray:
-    """Return the code points for which tokenizers' rules are measured, in ascending order: int64 (N,).
+    """Return the code points for which tokenizers' rules are determined, in ascending order: int64 (N,).
 
     Surrogates are left out, since they are not characters. Planes 4 to 13 have no assigned characters, so that all
     their code points are treated alike; only the first and the last are included.
@@ -105,8 +105,8 @@ def code_points() -> np.ndarray:
     return np.concatenate([np.arange(0xD800), np.arange(0xE000, 0x40001), np.arange(0xDFFFF, 0x110000)])
 
 
-def _rows(*columns: np.ndarray | int) -> np.ndarray:
-    """Return an array with the given columns, which broadcast."""
+def _stack_columns(*columns: np.ndarray | int) -> np.ndarray:
+    """Broadcast columns, and return them as a single array."""
     return np.stack(np.broadcast_arrays(*columns), axis=1)
 
 
@@ -130,16 +130,16 @@ def ranked_marks(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     sort = normalizers.NFD().normalize_str
     # A character that moves in front of the mark that sorts last is itself a mark.
-    sorted_rows = to_codes(sort(to_text(_rows(_SEPARATOR, _LAST_MARK, codes)))).reshape(-1, 3)
+    sorted_rows = to_codes(sort(to_text(_stack_columns(_SEPARATOR, _LAST_MARK, codes)))).reshape(-1, 3)
     marks = sorted_rows[sorted_rows[:, 2] == _LAST_MARK, 1]
     sorted_marks = to_codes(sort(to_text(marks)))
-    swapped_rows = _rows(_SEPARATOR, sorted_marks[1:], sorted_marks[:-1])
+    swapped_rows = _stack_columns(_SEPARATOR, sorted_marks[1:], sorted_marks[:-1])
     is_reordered = (to_codes(sort(to_text(swapped_rows))).reshape(-1, 3) != swapped_rows)[:, 1]
     ranks = 1 + np.concatenate([[0], np.cumsum(is_reordered)])
     return marks, ranks[np.argsort(sorted_marks)]
 
 
-def _runs(codes: np.ndarray, table: np.ndarray) -> CharacterMap:
+def _compress_to_runs(codes: np.ndarray, table: np.ndarray) -> CharacterMap:
     """Compress a table of values into runs of code points whose values are constant or increase with the code point."""
     differences = np.diff(table, axis=0)
     increases = differences == np.diff(codes)[:, None]

@@ -68,7 +68,12 @@ class WindowGraph(PackingGraph):
             )
 
     def __call__(self, questions: tf.Tensor, contexts: tf.Tensor) -> Windows:
-        """Split contexts into windows and pack them with their questions, both `tf.string` (n,)."""
+        """Split contexts into windows, and pack each window with the question about its context.
+
+        Args:
+            questions: `tf.string` (n,), one question about each context.
+            contexts: `tf.string` (n,), the contexts to split.
+        """
         question_tokens = self._tokenizer(questions)  # (n, None), or (n, None, W)
         context_tokens, spans = self._tokenizer.with_offsets(contexts)
         question_lengths = question_tokens.row_lengths()  # (n,)

@@ -46,8 +46,8 @@ def split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
 def _continues(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:
     """Return whether each character that is not a space belongs to the word of the previous character: bool (c,).
 
-    The rule equals the pattern in `lmzoo.text.word_splitting`. A word consists of letters and digits if its first
-    character that is not `ATTACHED` is a letter or a digit, or if all its characters are `ATTACHED`.
+    The rule is equivalent to the pattern in `lmzoo.text.word_splitting`. A word consists of letters and digits if
+    its first character that is not `ATTACHED` is a letter or a digit, or if all its characters are `ATTACHED`.
     """
 
     def is_in_set(characters: str) -> tf.Tensor:

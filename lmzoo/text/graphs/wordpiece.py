@@ -121,18 +121,20 @@ class WordPieceGraph(CleanWordsGraph):
         return ids, ids.with_values(spans)
 
 
-def _normalize(characters: CharacterMap, texts: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """Map code points, (n, None), one by one, then sort combining marks if there are any.
+def _normalize(mapping: CharacterMap, texts: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+    """Map code points one by one, then sort combining marks if there are any.
+
+    Args:
+        mapping: `CharacterMap` of the code points.
+        texts: int32 (n, None), code points of the texts.
 
     Returns:
         Code points, int32 (n, None), and the flat index of the code point that each comes from, int32.
     """
     original_codes = texts.values  # (c,)
-    runs = tf.searchsorted(characters.starts, original_codes, side="right") - 1  # (c,)
-    mapped_codes = (
-        tf.gather(characters.base, runs) + tf.gather(characters.step, runs) * original_codes[:, None]
-    )  # (c, w)
-    width = characters.base.shape[1]
+    runs = tf.searchsorted(mapping.starts, original_codes, side="right") - 1  # (c,)
+    mapped_codes = tf.gather(mapping.base, runs) + tf.gather(mapping.step, runs) * original_codes[:, None]  # (c, w)
+    width = mapping.base.shape[1]
     codes = tf.RaggedTensor.from_row_splits(tf.reshape(mapped_codes, [-1]), texts.row_splits * width, validate=False)
     origins = tf.repeat(tf.range(tf.size(original_codes)), width)  # (c * w,)
     has_value = codes.values != NOTHING
