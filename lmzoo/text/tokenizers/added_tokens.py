@@ -95,7 +95,11 @@ def read_added_tokens(
 
 
 def _make_from_fields(fields: Mapping[str, Any]) -> AddedToken:
-    """Create a token from a dict of its fields."""
+    """Create a token from a dict of its fields.
+
+    Raises:
+        ValueError: If the dict lacks `content` or has an unknown field.
+    """
     try:
         return AddedToken(**fields)
     except TypeError:
@@ -103,10 +107,10 @@ def _make_from_fields(fields: Mapping[str, Any]) -> AddedToken:
 
 
 class TextPart(NamedTuple):
-    """A part `text[start:end]` of a text: an added token, or the text between two of them.
+    """A part of a text, from offset `start` to `end`: an added token, or the text between two added tokens.
 
     Attributes:
-        id: int, id of the added token, or None for text.
+        id: int, id of the added token, or None for the text between two tokens.
         start: int, offset of the first character.
         end: int, offset after the last character.
         text: str, the part, normalized if the splitter normalizes texts.
@@ -129,7 +133,7 @@ class TextCutter:
         normalizer: `tokenizers.normalizers.Normalizer` of texts and of tokens with the flag `normalized`, or None.
 
     Attributes:
-        normalizes: bool, whether the text between two tokens is normalized, since tokens are matched in it.
+        normalizes: bool, whether the text between two tokens is normalized, since tokens are matched in normalized text.
 
     Example:
 
@@ -189,7 +193,7 @@ class TextCutter:
         return [*parts, TextPart(None, end, len(text), text[end:])] if end < len(text) else parts
 
     def _find_normalized_parts(self, encoding: tokenizers.Encoding) -> list[TextPart]:
-        """Return the parts of one normalized text from its encoding, whose tokens are parts or single characters."""
+        """Return the parts of one normalized text from its encoding, in which each token is a part or a character."""
         parts: list[TextPart] = []
         encoded_tokens = zip(encoding.ids, encoding.tokens, encoding.offsets, strict=True)
         for library_id, group in itertools.groupby(encoded_tokens, key=lambda encoded_token: encoded_token[0]):

@@ -55,6 +55,9 @@ class MergesTokenizer(RustTokenizer):
             them with `load_assets`.
         merges: pairs of tokens to merge, highest priority first: "a b" or ("a", "b").
         **special: special tokens that differ from the class's defaults, see `lmzoo.text.SpecialTokens`.
+
+    Raises:
+        ValueError: If only one of `vocabulary` and `merges` is passed, or their content is invalid.
     """
 
     has_gaps = True

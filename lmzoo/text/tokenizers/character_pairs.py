@@ -72,16 +72,16 @@ class CharacterPairTokenizer(MergesTokenizer):
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
         """Create a tokenizer with a vocabulary of `size` tokens, for tests and toy models.
 
-        The tokens are the special tokens, the letters of `words`, the suffixes from which the words are merged, the
+        The tokens are the special tokens, the characters of `words`, the suffixes from which the words are merged, the
         words themselves, and fillers.
 
         Raises:
             ValueError: If `size` leaves no room for the words.
         """
-        letters = sorted({letter for word in words for letter in word})
-        tokens = [*cls(**special).special_tokens, *letters, *(letter + END_OF_WORD for letter in letters)]
+        characters = sorted({character for word in words for character in word})
+        tokens = [*cls(**special).special_tokens, *characters, *(character + END_OF_WORD for character in characters)]
         merges: dict[str, tuple[str, str]] = {}
-        for word in words:  # every merge prepends one letter
+        for word in words:  # every merge prepends one character
             for begin in range(len(word) - 2, -1, -1):
                 suffix = word[begin + 1 :] + END_OF_WORD
                 merges[word[begin] + suffix] = (word[begin], suffix)

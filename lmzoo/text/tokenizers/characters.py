@@ -117,7 +117,7 @@ class CharacterTokenizer(WordLevelTokenizer):
         return symbols[word_indices]
 
     def features(self, ids: Tensor, mask: Tensor) -> Features:
-        """Return the backbone's inputs: `character_ids` (b, t, W), whose zeros also serve as the padding mask."""
+        """Return the backbone's inputs: `character_ids` (b, t, W), in which zeros mark padding."""
         return {"character_ids": ids}
 
     def save_assets(self, directory: str | Path) -> None:

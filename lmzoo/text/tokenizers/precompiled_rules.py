@@ -152,7 +152,7 @@ def make_normalizer(**source: Any) -> Any:
 def character_kinds() -> tuple[np.ndarray, np.ndarray]:
     """Return the kinds of all code points in grapheme clusters.
 
-    Kinds are measured by running the rules of `tokenizers` on every code point, so that they follow its version of
+    Kinds are determined by running the rules of `tokenizers` on every code point, so that they follow its version of
     Unicode. The first call takes two seconds.
 
     Returns:
@@ -167,7 +167,7 @@ def character_kinds() -> tuple[np.ndarray, np.ndarray]:
     kinds = np.zeros(0x110000, "int32")
 
     def clean_all(before: str, after: str) -> list[str]:
-        """Apply the rules to each character between two strings."""
+        """Return the results of the rules for each character, placed between the strings `before` and `after`."""
         text = "\n".join(f"{before}{character}{after}" for character in characters)
         return normalizer.normalize_str(text).split("\n")
 

@@ -269,8 +269,8 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         """Return the tokens of each text with their offsets in it; see `Tokenizer.tokenize_with_offsets`.
 
         The space that a token begins with is not part of its span. A token that is only a space has an empty span,
-        which starts and ends where the next token begins. If the model splits a character into bytes, each of them has
-        the character's span.
+        which starts and ends where the next token begins. If the model splits a character into bytes, each byte has the
+        character's span.
 
         Example:
 

@@ -137,8 +137,8 @@ class MarianTokenizer(Tokenizer):
         """Create a tokenizer with one SentencePiece model for both languages, adding a padding token if needed."""
         backend = _make_backend(model, "`model`")
         vocabulary = [backend.id_to_piece(id) for id in range(backend.get_piece_size())]
-        pad = str(cls(**special).pad_token)
-        return cls(model, None, vocabulary if pad in vocabulary else [*vocabulary, pad], **special)
+        pad_token = str(cls(**special).pad_token)
+        return cls(model, None, vocabulary if pad_token in vocabulary else [*vocabulary, pad_token], **special)
 
     # === Text to tokens ===
 
@@ -169,7 +169,7 @@ class MarianTokenizer(Tokenizer):
         return self._special.split(text)
 
     def tokenize_with_offsets(self, texts: Iterable[str | bytes]) -> list[list[TokenSpan]]:
-        """Return the tokens of each text with their offsets in it, without the space that a token begins with.
+        """Return the tokens of each text with their offsets in it, excluding the space that a token begins with.
 
         See `Tokenizer.tokenize_with_offsets`.
         """
@@ -194,8 +194,8 @@ class MarianTokenizer(Tokenizer):
         return spans_by_text
 
     def _offsets(self, text: str, pieces: Sequence[str]) -> Iterator[tuple[int, int]]:
-        """Yield the start and end of each of the tokens `pieces` in `text`, without leading spaces."""
-        # Index in `text` of the character that each character of the split text came from.
+        """Yield the start and end, in `text`, of each token of `pieces`, without leading spaces."""
+        # Index in `text` of the character that each character of the normalized text comes from.
         origins = np.array(self.backend.normalize(text, with_offsets=True)[1])
         ends = np.cumsum([*map(len, pieces)])  # (t,)
         begins = ends - [len(piece.lstrip(SPACE)) for piece in pieces]

@@ -19,7 +19,7 @@ _CODE_POINT_RANGES = (0, 0xD800), (0xE000, 0x40000), (0xE0000, 0xF0000)
 
 
 class CharacterMap(dict[int, str]):
-    """Map from code points to the text that replaces them, filled when `str.translate` looks them up.
+    """Map from each code point to its replacement text, which is computed when `str.translate` looks it up.
 
     The steps are Hugging Face's: compatibility decomposition and the removal of combining marks (both skipped if
     accents are kept), then lowercasing. Whitespace becomes a space. Characters can be mapped one by one: decomposition

@@ -95,8 +95,8 @@ class T5Tokenizer(ModelRulesTokenizer):
         return {**config, "num_sentinels": self.num_sentinels}
 
 
-def _serialize(sentinels: Sequence[str]) -> bytes:
-    """Return sentinels, whose ids count down, as the last part of a serialized model."""
+def _serialize_sentinels(sentinels: Sequence[str]) -> bytes:
+    """Serialize sentinels, the last one first, so that they can be appended to a serialized model."""
     proto = model_proto()()
     for sentinel in reversed(sentinels):
         proto.pieces.add(piece=sentinel, score=0.0, type=_CONTROL)
@@ -113,9 +113,9 @@ def add_sentinels(model: bytes, sentinels: Sequence[str]) -> bytes:
     if not is_complete or not {piece.piece for piece in proto.pieces}.isdisjoint(sentinels):
         return model
     # Serialized messages can be concatenated, which leaves the published bytes unchanged.
-    return model + _serialize(sentinels)
+    return model + _serialize_sentinels(sentinels)
 
 
 def remove_sentinels(model: bytes, sentinels: Sequence[str]) -> bytes:
     """Remove the sentinels that `add_sentinels` added; return any other model unchanged."""
-    return model.removesuffix(_serialize(sentinels))
+    return model.removesuffix(_serialize_sentinels(sentinels))

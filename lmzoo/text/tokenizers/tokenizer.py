@@ -75,8 +75,8 @@ class SpecialTokens(TypedDict, total=False):
 class Tokenizer(KerasHubTokenizerNames, ABC):
     """Base class of tokenizers, which turn strings into tokens and back.
 
-    A subclass names its default special tokens. Its constructor accepts the result of `get_config`. It passes the
-    special tokens to `_set_special_tokens`, and the vocabulary, if there is one, to `_set_tokens`. Otherwise
+    A subclass names its default special tokens. Its constructor accepts the result of `get_config`, and passes the
+    special tokens to `_set_special_tokens` and the vocabulary, if it gets one, to `_set_tokens`. If it gets none,
     `load_assets` calls `_set_tokens`.
 
     Attributes:
@@ -236,8 +236,8 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
     def _check_id(self, id: object) -> None:
         """Raise a ValueError if `id` is not the id of a token."""
         self._require_vocabulary()
-        last = self.vocabulary_size - 1
-        require(is_integer(id, 0, last), "id", f"an integer from 0 to {last}", id)
+        last_id = self.vocabulary_size - 1
+        require(is_integer(id, 0, last_id), "id", f"an integer from 0 to {last_id}", id)
 
     # === Added tokens ===
 
@@ -290,7 +290,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
             raise ValueError(f"A {type(self).__name__} takes no added tokens.")
 
     def _separate_equal_forms(self) -> None:
-        """Match an added token only in original texts, with a warning, if an earlier one is equal after normalization.
+        """Match an added token only in original texts, with a warning, if it equals an earlier one after normalization.
 
         `tokenizers` would choose one of them at random.
         """
@@ -308,10 +308,10 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
         )
 
     def _find_equal_forms(self, tokens: Iterable[AddedToken]) -> dict[AddedToken, AddedToken]:
-        """Return each token that is matched in normalized texts like an earlier token, with the earlier token.
+        """Return each `normalized` token that equals an earlier one after normalization, with the earlier token.
 
         Raises:
-            ValueError: If normalization completely removes a token that is matched in normalized texts.
+            ValueError: If normalization removes all characters of a `normalized` token.
         """
         normalizer = self._make_token_normalizer()
         if normalizer is None:
@@ -376,7 +376,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
         return [[span.id for span in spans] for spans in spans_by_text], np.array(offsets, "int64").reshape(-1, 2)
 
     def tokenize_words(self, words: Sequence[str]) -> list[list[Token]]:
-        """Return the token ids of each word, tokenized as after a space.
+        """Return the token ids of each word, tokenized as if it followed a space.
 
         Returns:
             One non-empty list of ids per word: the unknown token for a word that normalization removes.
@@ -391,7 +391,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
         return [ids_by_word[word] for word in words]
 
     def tokenize_words_with_offsets(self, words: Sequence[str]) -> list[list[TokenSpan]]:
-        """Return the token spans of each word, tokenized as after a space; offsets count from the start of the word."""
+        """Return the token spans of each word, tokenized as if it followed a space; offsets are those in the word."""
         unique_words = list(dict.fromkeys(words))
         space = self.space_of_words
         span_lists = self.tokenize_with_offsets([space + word for word in unique_words])
@@ -428,12 +428,12 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
     def _check_ids(self, ids: Sequence[Token]) -> None:
         """Raise a ValueError if one of `ids` is not the id of a token."""
         self._require_vocabulary()
-        last = self.vocabulary_size - 1
+        last_id = self.vocabulary_size - 1
         for id in (min(ids, default=0), max(ids, default=0)):
-            if not 0 <= id <= last:
+            if not 0 <= id <= last_id:
                 raise ValueError(
-                    f"`ids` must be from 0 to {last:,}, got {id:,}. Remove other ids first, such as the label -100 of "
-                    "ignored positions."
+                    f"`ids` must be from 0 to {last_id:,}, got {id:,}. Remove other ids first, such as the label -100 "
+                    "of ignored positions."
                 )
 
     def _detokenize(self, ids: Sequence[Token]) -> str:

@@ -95,7 +95,7 @@ class WordTokenizer(WordLevelTokenizer):
     Args:
         vocabulary: words in order of their ids, or None to read them with `load_assets`. "!!!MAXTERMID" is omitted. A
             repeated word has the id of its last entry.
-        lowercase: whether a word that the vocabulary lacks is looked up in lowercase.
+        lowercase: bool, whether a word that the vocabulary lacks is looked up in lowercase.
         **special: special tokens that differ from `<S>`, `</S>` and `<UNK>`, see `lmzoo.text.SpecialTokens`.
 
     Raises:
@@ -174,7 +174,7 @@ class WordTokenizer(WordLevelTokenizer):
         return np.ones(self.vocabulary_size, bool)
 
     def features(self, ids: Tensor, mask: Tensor) -> Features:
-        """Return the backbone's inputs: `token_ids` (b, t), whose zeros also serve as the padding mask."""
+        """Return the backbone's inputs: `token_ids` (b, t), in which zeros mark padding."""
         return {"token_ids": ids}
 
     def save_assets(self, directory: str | Path) -> None:
@@ -211,7 +211,7 @@ class TextWordTokenizer(WordTokenizer):
 
     Args:
         vocabulary: words in order of their ids, or None to read them with `load_assets`.
-        lowercase: whether a word that the vocabulary lacks is looked up in lowercase.
+        lowercase: bool, whether a word that the vocabulary lacks is looked up in lowercase.
         **special: special tokens that differ from `<|endoftext|>` and `<unk>`, see `lmzoo.text.SpecialTokens`.
 
     Raises:

@@ -96,8 +96,8 @@ class XlmRobertaTokenizer(ModelRulesTokenizer):
             ValueError: If `size` is too small.
         """
         proto = read_model(super().of_words(words, size, **special).model)
-        mask = cls(**special).mask_token
-        pieces = sorted(proto.pieces, key=lambda piece: piece.piece == mask)  # moves the mask to the end
+        mask_token = cls(**special).mask_token
+        pieces = sorted(proto.pieces, key=lambda piece: piece.piece == mask_token)  # moves the mask to the end
         del proto.pieces[:]
         proto.pieces.extend(pieces)
         model = proto.SerializeToString(deterministic=True)
