@@ -38,10 +38,10 @@ def tokens_of_words(words: Sequence[tuple[str, int, int]], spans: Sequence[Token
         }
         if not overlaps or not (longest_overlap := max(overlaps.values())):
             continue
-        owner = next(word_index for word_index, overlap in overlaps.items() if overlap == longest_overlap)
-        main_tokens.setdefault(owner, []).append(token_index)
+        main_word_index = next(word_index for word_index, overlap in overlaps.items() if overlap == longest_overlap)
+        main_tokens.setdefault(main_word_index, []).append(token_index)
         for word_index, overlap in overlaps.items():
-            if overlap and word_index != owner:
+            if overlap and word_index != main_word_index:
                 shared_tokens.setdefault(word_index, []).append(token_index)
     tokens_by_word = shared_tokens | main_tokens
     return (

@@ -249,8 +249,8 @@ class LengthBatches(Batches):
         num_sequences = len(self.lengths)
         batch_size = self.batch_size
         if self.order == "streams":
-            steps = stream_steps(num_sequences, batch_size)
-            return [np.arange(i, num_sequences, steps) for i in range(steps)]
+            num_batches = stream_steps(num_sequences, batch_size)
+            return [np.arange(i, num_sequences, num_batches) for i in range(num_batches)]
         if self.order == "given":
             order = np.arange(num_sequences)
         elif self.order == "sorted":

@@ -73,8 +73,8 @@ def encode_choices(
     encode_choices(preprocessor, ["Is it?"], [["Yes", "No", "It is"]]).lengths  # [8]
     ```
     """
-    names = ("prompts", *(f"choices[{i}]" for i in range(len(choices))))
-    columns = dict(zip(names, (prompts, *choices), strict=True))
+    column_names = ("prompts", *(f"choices[{i}]" for i in range(len(choices))))
+    columns = dict(zip(column_names, (prompts, *choices), strict=True))
     prompts, *choices = clean_columns(columns, preprocessor.tokenizer.takes_words)
     prompt_tokens = preprocessor.tokenizer.tokenize(prompts)
     choice_tokens = preprocessor.tokenizer.tokenize([*itertools.chain.from_iterable(choices)])

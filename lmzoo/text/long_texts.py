@@ -265,10 +265,10 @@ def encode_in_windows(
     second = second_columns[0] if second_columns else [[]] * len(first)
     if len(first) != len(second):
         raise ValueError(f"Pairs need as many second texts as first: got {len(first)} and {len(second)}.")
-    lengths, second_lengths = (np.array([*map(len, column)], "int64") for column in (first, second))
+    first_lengths, second_lengths = (np.array([*map(len, column)], "int64") for column in (first, second))
     budget = preprocessor.room(pair=pairs is not None)
-    splits_first = lengths > second_lengths  # (n,)
-    shorter_lengths = np.minimum(lengths, second_lengths)
+    splits_first = first_lengths > second_lengths  # (n,)
+    shorter_lengths = np.minimum(first_lengths, second_lengths)
     kept_shorter_lengths = np.minimum(shorter_lengths, budget // 2)  # (n,), at most half a window
     if num_truncated := int((kept_shorter_lengths < shorter_lengths).sum()):
         warn(
@@ -281,7 +281,7 @@ def encode_in_windows(
     prompt_lengths = np.minimum(prompt_lengths, budget - kept_shorter_lengths - 1)  # (n,)
     room = budget - kept_shorter_lengths - prompt_lengths  # (n,)
     strides = room if stride is None else np.minimum(room, stride)
-    totals = np.maximum(lengths, second_lengths) - prompt_lengths
+    totals = np.maximum(first_lengths, second_lengths) - prompt_lengths
     placement = _place_windows(totals, room, strides, windows, preprocessor.sequence_length)
     firsts = []
     seconds = []

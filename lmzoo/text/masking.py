@@ -100,7 +100,7 @@ class Masking:
             `positions`, int32 (B, M), the chosen positions in ascending order, padded with 0; and `is_chosen`, bool
             (B, M), false at padding. M is `slots(T)`.
         """
-        max_chosen = self.slots(candidates.shape[1])
+        num_slots = self.slots(candidates.shape[1])
         exact_counts = lengths * self.probability  # (B,)
         rounded_counts = (
             np.floor(exact_counts + rng.random(len(exact_counts)))
@@ -111,16 +111,16 @@ class Masking:
         if self.whole_word:
             rows = zip(candidates, word_starts, chosen_counts, strict=True)
             weights = self._compute_length_weights()
-            is_picked = np.stack([_pick_words(*row, weights, rng) for row in rows])
+            is_position_chosen = np.stack([_pick_words(*row, weights, rng) for row in rows])
         else:
             noise = np.full(candidates.shape, 2.0)
             # No number is drawn for padding, so that the padded width does not affect the choice.
             noise[candidates] = rng.random(np.count_nonzero(candidates))
             ranks = noise.argsort(axis=1).argsort(axis=1)  # (B, T)
-            is_picked = (ranks < chosen_counts[:, None]) & candidates
-        # Stable sort of "not picked": the picked positions first, in ascending order.
-        positions = np.argsort(~is_picked, axis=1, kind="stable")[:, :max_chosen]  # (B, M)
-        is_chosen = np.take_along_axis(is_picked, positions, axis=1)
+            is_position_chosen = (ranks < chosen_counts[:, None]) & candidates
+        # Stable sort of "not chosen": the chosen positions first, in ascending order.
+        positions = np.argsort(~is_position_chosen, axis=1, kind="stable")[:, :num_slots]  # (B, M)
+        is_chosen = np.take_along_axis(is_position_chosen, positions, axis=1)
         return np.where(is_chosen, positions, 0).astype("int32"), is_chosen
 
     def _compute_length_weights(self) -> np.ndarray:
@@ -174,9 +174,9 @@ def span_offsets(positions: np.ndarray, chosen: np.ndarray) -> np.ndarray:
         chosen: bool (B, M), false at padding, where the offsets are 0.
     """
     slot_indices = np.arange(positions.shape[1])
-    continues = np.zeros(positions.shape, bool)
-    continues[:, 1:] = (np.diff(positions, axis=1) == 1) & chosen[:, 1:]
-    span_starts = np.maximum.accumulate(np.where(continues, 0, slot_indices), axis=1)  # (B, M)
+    continues_span = np.zeros(positions.shape, bool)
+    continues_span[:, 1:] = (np.diff(positions, axis=1) == 1) & chosen[:, 1:]
+    span_starts = np.maximum.accumulate(np.where(continues_span, 0, slot_indices), axis=1)  # (B, M)
     return slot_indices - span_starts
 
 

@@ -149,23 +149,25 @@ class Preprocessor(AdvisesOnNames):
         if second is None:
             second = [[]] * len(first)
             between = []
-        lengths, second_lengths = (np.array([len(ids) for ids in segments], "int64") for segments in (first, second))
-        kept_lengths, kept_second_lengths = truncate_pair(lengths, second_lengths, budget)
-        truncated_pairs = zip(first, second, kept_lengths.tolist(), kept_second_lengths.tolist(), strict=True)
+        first_lengths, second_lengths = (
+            np.array([len(ids) for ids in segments], "int64") for segments in (first, second)
+        )
+        kept_first_lengths, kept_second_lengths = truncate_pair(first_lengths, second_lengths, budget)
+        truncated_pairs = zip(first, second, kept_first_lengths.tolist(), kept_second_lengths.tolist(), strict=True)
         parts = (
             part
             for first_ids, second_ids, first_length, second_length in truncated_pairs
             for part in (start, first_ids[:first_length], between, second_ids[:second_length], end)
         )
-        num_truncated = int(np.sum(kept_lengths + kept_second_lengths < lengths + second_lengths))
+        num_truncated = int(np.sum(kept_first_lengths + kept_second_lengths < first_lengths + second_lengths))
         if num_truncated:
             warn(
                 f"{num_truncated} of {len(first)} texts were truncated to {self.sequence_length} tokens "
                 "(`sequence_length`)."
             )
-        splits = np.concatenate([[0], np.cumsum(kept_lengths + kept_second_lengths + overhead)])
+        splits = np.concatenate([[0], np.cumsum(kept_first_lengths + kept_second_lengths + overhead)])
         token_ids = self.tokenizer.as_array(itertools.chain.from_iterable(parts), int(splits[-1]))
-        return EncodedTexts(token_ids, splits, (kept_lengths + num_before_second).astype("int32"), num_truncated)
+        return EncodedTexts(token_ids, splits, (kept_first_lengths + num_before_second).astype("int32"), num_truncated)
 
     def room(self, pair: bool = False) -> int:
         """Return the maximum number of tokens of a text or, if `pair`, of both texts together, without special tokens.

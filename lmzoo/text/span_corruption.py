@@ -120,15 +120,15 @@ class SpanCorruption:
         all_sentinels = np.asarray(sentinel_ids, "int32")
         span_sentinels = all_sentinels[ranges(np.zeros_like(num_spans), num_spans)]  # (parts / 2,)
         ids = texts.token_ids  # (tokens,)
-        with_sentinels = np.where(begins_part, span_sentinels[part_indices // 2], ids)  # (tokens,)
+        ids_with_sentinels = np.where(begins_part, span_sentinels[part_indices // 2], ids)  # (tokens,)
         # In the source, the sentinel takes the place of a span's first token. In the target, it comes before the span,
         # in the place of the first of the remaining tokens.
-        source = np.where(in_span, with_sentinels, ids)[~in_span | begins_part]
-        target = np.where(in_span, ids, with_sentinels)[in_span | begins_part]
+        source_ids = np.where(in_span, ids_with_sentinels, ids)[~in_span | begins_part]
+        target_ids = np.where(in_span, ids, ids_with_sentinels)[in_span | begins_part]
         return EncodedPairs(
-            _append(source, texts.lengths - num_dropped + num_spans, np.full((len(num_spans), 1), end_id)),
+            _append(source_ids, texts.lengths - num_dropped + num_spans, np.full((len(num_spans), 1), end_id)),
             _append(
-                target,
+                target_ids,
                 num_dropped + num_spans,
                 np.stack([all_sentinels[num_spans], np.full(len(num_spans), end_id)], axis=1),
             ),

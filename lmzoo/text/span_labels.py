@@ -128,8 +128,8 @@ def allowed_transitions(labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray, 
     marks = {mark for mark, _ in marks_and_types}
     if marks.isdisjoint({"E", "S"}) and not types_inside <= types_with_start:  # IOB1
         types_with_start = set()
-    continues_span = [mark in ("I", "E") and type_ in types_with_start for mark, type_ in marks_and_types]
-    must_continue = np.array(continues_span)  # (C,)
+    is_continuation = [mark in ("I", "E") and type_ in types_with_start for mark, type_ in marks_and_types]
+    must_continue = np.array(is_continuation)  # (C,)
     must_be_continued = np.array(["E" in marks and mark in ("B", "I") for mark, _ in marks_and_types])  # (C,)
     may_follow = np.where(must_continue | must_be_continued[:, None], continues, True)  # (C, C)
     return may_follow, ~must_continue, ~must_be_continued

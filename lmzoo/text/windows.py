@@ -180,9 +180,9 @@ def encode_windows(
         )
     overhead = preprocessor.packing.overhead(pair=True)
     room = preprocessor.sequence_length - question_lengths - overhead  # (n,)
-    if (without_room := np.flatnonzero(room < 1)).size:
+    if (invalid_examples := np.flatnonzero(room < 1)).size:
         raise ValueError(
-            f"The question of example {without_room[0]} has {question_lengths[without_room[0]]} tokens; with "
+            f"The question of example {invalid_examples[0]} has {question_lengths[invalid_examples[0]]} tokens; with "
             f"{overhead} special tokens it leaves no room for the context in {preprocessor.sequence_length} "
             "(`sequence_length`). Raise that, or lower `max_question_length`."
         )
@@ -192,14 +192,16 @@ def encode_windows(
     examples = np.repeat(np.arange(len(num_windows)), num_windows)  # (w,)
     window_begins = ranges(np.zeros_like(num_windows), num_windows) * stride[examples]
     window_lengths = np.minimum(room[examples], context_lengths[examples] - window_begins)
-    parts = [
+    starts_and_lengths = [
         (0, segment_lengths[0]),
         (segment_starts[question_indices][examples], question_lengths[examples]),
         (segment_starts[1], segment_lengths[1]),
         (segment_starts[context_indices][examples] + window_begins, window_lengths),
         (segment_starts[2], segment_lengths[2]),
     ]
-    begins, counts = (np.stack([np.broadcast_to(part[k], len(examples)) for part in parts], axis=1) for k in (0, 1))
+    begins, counts = (
+        np.stack([np.broadcast_to(part[k], len(examples)) for part in starts_and_lengths], axis=1) for k in (0, 1)
+    )
     context_bounds = segment_starts[context_indices][:, None] + np.stack(
         [np.zeros_like(context_lengths), context_lengths], axis=1
     )

@@ -178,8 +178,8 @@ class CutTextsGraph(tf.Module):
 
     def _cut_normalized(self, find_tokens: _FindTokens, parts: _Parts) -> _Parts:
         """Split parts of texts at tokens that are matched in normalized texts, with the results of `tokenizers`."""
-        codes, source = self.normalize(parts.codes)
-        inner_parts = self._cut(codes, tf.gather(parts.origins, source), find_tokens(codes))
+        codes, sources = self.normalize(parts.codes)
+        inner_parts = self._cut(codes, tf.gather(parts.origins, sources), find_tokens(codes))
         # The last inner part of a part is followed by the token after the part.
         is_last = inner_parts.id < 0
         return inner_parts._replace(
@@ -226,9 +226,9 @@ class CutTextsGraph(tf.Module):
         if not self._spaces:
             return tf.zeros([tf.size(matches.begin), 2], tf.int64)
         is_nonspace = ~tf.reduce_any(codes.values[:, None] == self._spaces, axis=1)  # (c,)
-        first = tf.minimum(find_first_from(is_nonspace, matches.begin), matches.end)
-        last = tf.maximum(find_last_up_to(is_nonspace, matches.end - 1), matches.begin - 1)
-        return tf.stack([first - matches.begin, matches.end - 1 - last], axis=1)
+        first_indices = tf.minimum(find_first_from(is_nonspace, matches.begin), matches.end)
+        last_indices = tf.maximum(find_last_up_to(is_nonspace, matches.end - 1), matches.begin - 1)
+        return tf.stack([first_indices - matches.begin, matches.end - 1 - last_indices], axis=1)
 
 
 class _FindTokens(tf.Module):
@@ -247,7 +247,11 @@ class _FindTokens(tf.Module):
         self._numbers = lookup_table({contents[index]: index for index in reversed(longest_first)}, tf.string, -1)
         self._ids = np.array([ids[token.content] for token in tokens], "int32")  # (k,)
         self._single, self._left, self._right = np.array(
-            [[token.single_word for token in tokens], [token.lstrip for token in tokens], [t.rstrip for t in tokens]]
+            [
+                [token.single_word for token in tokens],
+                [token.lstrip for token in tokens],
+                [token.rstrip for token in tokens],
+            ]
         )  # (k,), bool
 
     def __call__(self, codes: tf.RaggedTensor) -> _Matches:

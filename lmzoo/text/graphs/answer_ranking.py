@@ -73,7 +73,7 @@ class AnswerGraph:
         null_scores = tf.math.segment_min(
             tf.reduce_sum(tf.cast(logits[:, 0], tf.float64), axis=-1), windows.example
         )  # (n,)
-        is_answered, probability = self._choose(ranked_scores[:, : self._n_best], null_scores)
+        is_answered, probabilities = self._choose(ranked_scores[:, : self._n_best], null_scores)
         # Without an answer: the index after the last answer, where the values for no answer are.
         best_indices = tf.where(is_answered, ranked_scores.row_starts(), tf.size(scores, tf.int64))  # (n,)
         columns_and_defaults = {"answer": (answer_texts, ""), "start": (starts, 0), "end": (ends, 0)}
@@ -81,7 +81,7 @@ class AnswerGraph:
             name: tf.gather(tf.concat([x, [default]], axis=0), best_indices)
             for name, (x, default) in columns_and_defaults.items()
         }
-        return {**answers, "score": tf.cast(probability, tf.float32)}
+        return {**answers, "score": tf.cast(probabilities, tf.float32)}
 
     def _find_valid_and_best_pairs(self, logits: tf.Tensor, windows: Windows) -> tuple[tf.Tensor, tf.Tensor]:
         """Return masks of the valid pairs, and of the valid pairs with the best starts and ends: bool (w, t, m).

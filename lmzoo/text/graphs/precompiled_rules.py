@@ -36,9 +36,9 @@ class PrecompiledRulesGraph(tf.Module):
             (ord(pair[0]) * EDGE + ord(pair[1]), pair_number)
             for pair_number, pair in enumerate(rules.pair_replacements)
         ]
-        keys, values = zip(*sorted(keys_and_numbers or [(-1, 0)]), strict=True)
+        keys, pair_numbers = zip(*sorted(keys_and_numbers or [(-1, 0)]), strict=True)
         self._pair_keys = np.array(keys, "int64")  # (p,)
-        self._pair_numbers = np.array(values, "int32") + _FIRST_PAIR_CODE  # (p,)
+        self._pair_numbers = np.array(pair_numbers, "int32") + _FIRST_PAIR_CODE  # (p,)
         self._starts, self._kinds = character_kinds()
         replacements = rules.character_replacements if whitespace else rules.exact_replacements
         changes = {ord(source): result for source, result in replacements.items() if source != result}
@@ -115,9 +115,9 @@ class Expansion(tf.Module):
             For each of the d results, the index of the integer that it comes from, int32 (d,), and the index of its row
             in `values`, int32 (d,), or -1 for an integer without an entry.
         """
-        has_entry, key_index = find(self._keys, integers)  # (c,)
-        lengths = tf.where(has_entry, tf.gather(self._lengths, key_index), 1)  # (c,)
-        begins = tf.where(has_entry, tf.cast(tf.gather(self._begins, key_index), tf.int32), -1)  # (c,)
+        has_entry, key_indices = find(self._keys, integers)  # (c,)
+        lengths = tf.where(has_entry, tf.gather(self._lengths, key_indices), 1)  # (c,)
+        begins = tf.where(has_entry, tf.cast(tf.gather(self._begins, key_indices), tf.int32), -1)  # (c,)
         origins = repeat(tf.range(tf.size(integers)), lengths)  # (d,)
         return origins, tf.ragged.range(begins, begins + lengths).values
 

@@ -138,22 +138,31 @@ class SentencePieceGraph(CutTextsGraph):
         """
         if self._replaces_quotes:
             codes, place, part = _join_quotes(codes, place, part)
-        codes, source, _ = self._characters.replace(codes)
-        return codes, tf.gather(place, source), tf.gather(part, source)
+        codes, sources, _ = self._characters.replace(codes)
+        return codes, tf.gather(place, sources), tf.gather(part, sources)
 
-    def _squeeze(self, codes: tf.Tensor, offsets: tf.Tensor, part: tf.Tensor) -> list[tf.Tensor]:
-        """Remove spaces after other spaces, and at both ends of texts. See `_replace` for arguments and results."""
+    def _squeeze(self, codes: tf.Tensor, offsets: tf.Tensor, rows: tf.Tensor) -> list[tf.Tensor]:
+        """Remove spaces after other spaces, and at both ends of texts. See `_join_quotes` for arguments and results."""
         is_space = codes == _SPACE_CODE
         # A space after another space, or at the start of a text, is removed.
-        is_extra = is_space & (shift(is_space, 1, True) | (shift(part, 1, -1) != part))
-        codes, offsets, part = without(is_extra, codes, offsets, part)
-        return without((codes == _SPACE_CODE) & (shift(part, -1, -1) != part), codes, offsets, part)
+        is_extra = is_space & (shift(is_space, 1, True) | (shift(rows, 1, -1) != rows))
+        codes, offsets, rows = without(is_extra, codes, offsets, rows)
+        return without((codes == _SPACE_CODE) & (shift(rows, -1, -1) != rows), codes, offsets, rows)
 
 
-def _join_quotes(codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> list[tf.Tensor]:
-    """Replace two backticks or two apostrophes by one double quote. See `_replace` for arguments and results."""
+def _join_quotes(codes: tf.Tensor, offsets: tf.Tensor, rows: tf.Tensor) -> list[tf.Tensor]:
+    """Replace two backticks or two apostrophes by one double quote.
+
+    Args:
+        codes: int32 (c,), characters of all texts.
+        offsets: int32 (c, 2), offsets of each character's origin.
+        rows: int (c,), index of the text of each character, non-decreasing.
+
+    Returns:
+        The characters after replacement, with their offsets and the indices of their texts, in the same form.
+    """
     is_quote = tf.reduce_any(codes[:, None] == [ord(quotes[0]) for quotes in QUOTES], axis=1)  # (c,)
-    continues_run = is_quote & (shift(codes, 1, EDGE) == codes) & (shift(part, 1, -1) == part)
+    continues_run = is_quote & (shift(codes, 1, EDGE) == codes) & (shift(rows, 1, -1) == rows)
     run_starts = tf.where(~continues_run)[:, 0]  # a character that is not a quote is a run of its own
     index_in_run = tf.range(tf.size(codes, tf.int64)) - tf.gather(
         run_starts, tf.cumsum(tf.cast(~continues_run, tf.int32)) - 1
@@ -161,8 +170,8 @@ def _join_quotes(codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> list[tf
     is_second = index_in_run % 2 == 1  # (c,)
     is_first = shift(is_second, -1, False)
     codes = tf.where(is_first, ord('"'), codes)
-    place += tf.cast(is_first, tf.int32)[:, None] * [0, 1]
-    return without(is_second, codes, place, part)
+    offsets += tf.cast(is_first, tf.int32)[:, None] * [0, 1]
+    return without(is_second, codes, offsets, rows)
 
 
 def without(drop: tf.Tensor, *values: tf.Tensor) -> list[tf.Tensor]:

@@ -133,7 +133,7 @@ class TextCutter:
         normalizer: `tokenizers.normalizers.Normalizer` of texts and of tokens with the flag `normalized`, or None.
 
     Attributes:
-        normalizes: bool, whether the text between two tokens is normalized, since tokens are matched in normalized text.
+        normalizes: bool, whether text between tokens is normalized, since some tokens are matched in normalized text.
 
     Example:
 

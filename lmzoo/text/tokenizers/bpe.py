@@ -205,9 +205,11 @@ class BytePairTokenizer(MergesTokenizer):
             ValueError: If `size` leaves no room for the special tokens and the bytes.
         """
         tokens = cls(**special).special_tokens
-        room = size - len(tokens) - len(BYTE_TOKENS)
-        if room < 0:
-            raise ValueError(f"`size` is {size}, but the special tokens and the 256 bytes alone need {size - room}.")
+        max_merges = size - len(tokens) - len(BYTE_TOKENS)
+        if max_merges < 0:
+            raise ValueError(
+                f"`size` is {size}, but the special tokens and the 256 bytes alone need {size - max_merges}."
+            )
         # Every merge appends one byte to a prefix of a word, so that no merge prevents another.
         merges: dict[str, tuple[str, str]] = {}
         prefixes_by_word = [
@@ -218,11 +220,11 @@ class BytePairTokenizer(MergesTokenizer):
                 [token for token in prefixes if len(token) > 1 and token not in merges] for prefixes in prefixes_by_word
             ]
             prefixes_by_word.sort(key=len)  # the word that needs the fewest merges first
-            if len(prefixes_by_word[0]) > room - len(merges):
+            if len(prefixes_by_word[0]) > max_merges - len(merges):
                 break
             merges |= {token: (token[:-1], token[-1]) for token in prefixes_by_word.pop(0)}
         fillers = ((token[:-1], token[-1]) for token in _iterate_unused_tokens())
-        pairs = [*merges.values(), *itertools.islice(fillers, room - len(merges))]
+        pairs = [*merges.values(), *itertools.islice(fillers, max_merges - len(merges))]
         vocabulary = [*tokens[:-1], *BYTE_TOKENS, *("".join(pair) for pair in pairs), *tokens[-1:]]
         return cls(vocabulary, pairs, **special)
 

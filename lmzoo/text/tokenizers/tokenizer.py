@@ -244,8 +244,8 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
     @property
     def text_tokens(self) -> tuple[AddedToken, ...]:
         """The special and added tokens that are matched in a text before it is split into words."""
-        special = filter(None, map(self._make_default_added_token, self.special_tokens))
-        return tuple({token.content: token for token in (*special, *self.added_tokens)}.values())
+        special_tokens = filter(None, map(self._make_default_added_token, self.special_tokens))
+        return tuple({token.content: token for token in (*special_tokens, *self.added_tokens)}.values())
 
     def _make_default_added_token(self, token: str) -> AddedToken | None:
         """Return the `AddedToken` by which a special token is matched, or None to treat it as plain text."""

@@ -93,7 +93,7 @@ class WordPieceTokenizer(ClsAndSepNames, RustTokenizer):
 
     @classmethod
     def list_first_tokens(cls, **special: Unpack[SpecialTokens]) -> list[str]:
-        """Return the special tokens in the order of new vocabularies: `special`, then the others in the order of `roles`."""
+        """Return the special tokens in the order of new vocabularies: first `special`, then the rest as in `roles`."""
         default_order = cls(**special).special_tokens
         passed_tokens = [token for token in special.values() if token in default_order]
         return [*dict.fromkeys([*passed_tokens, *default_order])]
