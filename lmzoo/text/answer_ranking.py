@@ -131,6 +131,13 @@ def insert_null(answers: list[Answer], null: float, threshold: float, n_best: in
 
     The null answer comes before answers whose scores are less than `null - threshold`. The probabilities, a softmax
     over the scores, do not depend on the threshold.
+
+    Args:
+        answers: list of `Answer`, best first.
+        null: float, score of the null answer.
+        threshold: float, by how much `null` must exceed the score of an answer to come before it.
+        n_best: int, length of the n-best list. If the null answer is among the `n_best` highest scores, it replaces
+            the last of several answers.
     """
     num_above_null = sum(answer.score >= null for answer in answers)
     if num_above_null < n_best:  # the null answer is in the list

@@ -82,7 +82,10 @@ def stream(
 
 
 def batch_signature(batch: Tensors, fixed: bool) -> Any:
-    """Return the `tf.TensorSpec` of each array in a batch; sizes are unspecified, or only the first if `fixed`."""
+    """Return the `tf.TensorSpec` of each array in a batch.
+
+    All axes may vary in size or, if `fixed`, only the first axis.
+    """
     import tensorflow as tf
 
     return keras.tree.map_structure(

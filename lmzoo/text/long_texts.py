@@ -87,7 +87,7 @@ class WindowedTexts(Encoded):
         return self.windows[:-1]
 
     def by_sequence(self, values: np.ndarray) -> np.ndarray:
-        """Split an array of values of the tokens of all windows into an object array with one array per text."""
+        """Split an array with one value per token of all windows into an object array with one array per text."""
         return split_at(values, self.sequence_splits)
 
     def shape(self, width: int) -> tuple[int, int]:

@@ -1,6 +1,6 @@
 """Tokenizers and preprocessors as TensorFlow ops, for exported models.
 
-In `lmzoo.text` only these modules import TensorFlow at the top.
+In `lmzoo.text` only these modules import TensorFlow at the top of the file.
 """
 
 from lmzoo.text.graphs import (  # noqa: F401 - they register themselves

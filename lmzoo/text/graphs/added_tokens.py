@@ -144,10 +144,10 @@ class CutTextsGraph(tf.Module):
         raise NotImplementedError
 
     def trim(self, spans: tf.RaggedTensor, spaces: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Exclude the spaces at both ends of the tokens of whole texts from their offsets.
+        """Exclude the spaces at both ends of tokens from the offsets of the tokens.
 
         Args:
-            spans: int32 (n, None, 2), offsets of the tokens.
+            spans: int32 (n, None, 2), offsets of the tokens in the whole texts.
             spaces: int32 (n, None, 2), number of spaces at both ends of each token.
         """
         raise NotImplementedError
@@ -203,7 +203,7 @@ class CutTextsGraph(tf.Module):
             return tf.RaggedTensor.from_value_rowids(values, matches.row, codes.nrows(), validate=False)
 
         def after_parts(values: tf.Tensor) -> tf.Tensor:
-            """Return the pair for the token after each part, (p, 2), from the pairs for all matches, (k, 2)."""
+            """Select, from a pair for each match, (k, 2), the pair for the token after each part, or zeros: (p, 2)."""
             no_token = tf.zeros([codes.nrows(), 1, 2], tf.int32)
             return tf.concat([by_text(tf.cast(values, tf.int32)), no_token], axis=1).values
 

@@ -64,7 +64,7 @@ def character_kinds() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _find_word_starts(codes: np.ndarray) -> np.ndarray:
-    """Return whether the splitter begins a word at each code point, with spaces separate from words: bool (c,)."""
+    """Return whether the splitter begins a word at each code point, if spaces are not part of words: bool (c,)."""
     from tokenizers import pre_tokenizers
 
     text = to_text(np.where(codes == ord(" "), ord("\n"), codes))

@@ -78,7 +78,8 @@ class LongTextGraph(PackingGraph):
 
         Returns:
             The features of the w windows, int32 (w, t) or (w, t, W); `text`, int64 (w,), the index of each window's
-            text; `length`, int64 (w,), the window's number of tokens; and `truncated`, bool (n,).
+            text; `length`, int64 (w,), the window's number of tokens; and `truncated`, bool (n,), whether each text was
+            truncated.
         """
         first = self._tokenize(tf.strings.join([prompt, texts]) if prompt else texts)
         second = first[:, :0] if pairs is None else self._tokenize(pairs)

@@ -48,7 +48,7 @@ class PackingGraph(tf.Module):
         preprocessor: `lmzoo.text.Preprocessor`.
 
     Raises:
-        ValueError: If the class of `preprocessor` overrides a step in Python, which cannot be exported.
+        ValueError: If the class of `preprocessor` overrides a method of `Preprocessor` that becomes TensorFlow ops.
     """
 
     def __init__(self, preprocessor: Preprocessor) -> None:
@@ -73,7 +73,15 @@ class PackingGraph(tf.Module):
         self._special_ids = preprocessor.special_ids
 
     def pack(self, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None) -> dict[str, tf.Tensor]:
-        """Return the features of texts, or of pairs, from their tokens, int32 (n, None) or (n, None, W)."""
+        """Truncate and pack tokenized texts or pairs of texts.
+
+        Args:
+            first: int32 (n, None), or (n, None, W) if tokens are words, the tokens of single or first texts.
+            second: the tokens of second texts, in the same form, or None.
+
+        Returns:
+            Dict of the features, and `truncated`, bool (n,), whether each sequence was truncated.
+        """
         first_lengths = first.row_lengths()  # (n,)
         second_lengths = tf.zeros_like(first_lengths) if second is None else second.row_lengths()
         budget = self._sequence_length - self._packing.overhead(second is not None)

@@ -44,7 +44,7 @@ class DebertaV3Tokenizer(ModelRulesTokenizer):
     last_part_counts = True
 
     def save_assets(self, directory: str | Path) -> None:
-        """Write the model into `directory` as `vocabulary.spm`, in its published form if it has one."""
+        """Write the model into `directory` as `vocabulary.spm`, without a `[MASK]` that was added to it."""
         (Path(directory) / MODEL_FILE).write_bytes(remove_mask_token(self.model))
 
     def _set_model(self, model: bytes, name: str) -> None:

@@ -101,7 +101,11 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
             self._set_model(model, "`model`")
 
     def _set_model(self, model: bytes, name: str) -> None:
-        """Set the model from its bytes; error messages call it `name`."""
+        """Set the model from its bytes; error messages call it `name`.
+
+        Raises:
+            ValueError: If `model` is not a complete SentencePiece model or lacks a special token.
+        """
         from sentencepiece import SentencePieceProcessor
 
         try:

@@ -104,7 +104,7 @@ class XlmRobertaTokenizer(ModelRulesTokenizer):
         return cls(convert_from_fairseq_ids(model) or model, **special)
 
     def save_assets(self, directory: str | Path) -> None:
-        """Write the model into `directory` as `vocabulary.spm`, in its published form if it has one."""
+        """Write the model as `vocabulary.spm`, in the form of published models if the conversion is reversible."""
         published_model = convert_from_fairseq_ids(self.model)
         is_reversible = published_model is not None and convert_to_fairseq_ids(published_model) == self.model
         (Path(directory) / MODEL_FILE).write_bytes(
