@@ -15,7 +15,7 @@ class ArgumentError(ValueError):
 
 
 class PathExistsError(FileExistsError):
-    """A file or directory that already exists at an output path and may not be replaced."""
+    """An output file or directory that already exists, although `overwrite` is False."""
 
     argument = "overwrite"
 
@@ -37,7 +37,7 @@ class PresetError(ArgumentError):
 
 
 class NotFiniteError(ValueError):
-    """A loss or weights that are NaN or infinite, which would make results meaningless.
+    """A NaN or infinite value in a loss or in weights, which would make results meaningless.
 
     Example: see `lmzoo.training.divergence.StopOnDivergence`.
     """
@@ -55,8 +55,8 @@ class NoExamplesError(ValueError):
 
 
 class ProcessesError(RuntimeError):
-    """A failure of processes that train a model together, for example if their data differ or a process has ended."""
+    """A failure of processes that train a model together, for example because their data differ or a process ended."""
 
 
 class MissingTokenizerError(PresetError):
-    """A preset or checkpoint without the files of a tokenizer."""
+    """A preset or checkpoint without tokenizer files."""

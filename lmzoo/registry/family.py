@@ -54,13 +54,13 @@ class Family:
             prediction) or "sop" (sentence-order prediction) in addition to masked language modeling; "plm" (permutation
             language modeling) or "rtd" (replaced-token detection) in place of it; or None for masked language modeling
             alone. For an encoder-decoder, "span_corruption", or None if it only learns from pairs of texts.
-        pretrained_head: str, kind of head for `lmzoo.pretraining`, a key of `lmzoo.pretraining.recipe.METHODS`. Empty
-            for a family that is not trained from scratch.
+        pretrained_head: str, kind of head that `lmzoo.pretraining` trains, a key of
+            `lmzoo.pretraining.recipe.METHODS`. Empty for a family that is not trained from scratch.
         special_tokens: special tokens that differ from the defaults of the tokenizer's class.
         title: str, display name, such as "GPT-2"; by default `name`.
-        like: str, name of a family that differs only in sizes, embeddings or names, so that tests check this family
-            less often. Empty for a family with other layers, or with norms in other positions.
-        variants: changes to `tiny` for additional runs of `lmzoo.testing.CHECKPOINT_CHECKS`.
+        like: str, name of a family with the same layers and the same positions of norms, from which this family differs
+            only in sizes, embeddings or names; tests then check this family less often. Empty if there is none.
+        variants: dicts of changes to `tiny`, each for an additional run of `lmzoo.testing.CHECKPOINT_CHECKS`.
         guide: str, path of the page about the family, relative to `docs/`; may be empty.
         layouts: dict from regular expressions, which match the full path of a weight, to tuples with `SPLIT` for the
             axis that `lmzoo.parallel.layout_map` splits across devices, and None for other axes. Other weights are
@@ -120,7 +120,7 @@ def get_family(backbone: keras.Model | type[keras.Model]) -> Family:
     """Return the family of a backbone or backbone class.
 
     Raises:
-        ValueError: if the class belongs to no registered family.
+        ValueError: if `backbone` is a string, or its class belongs to no registered family.
     """
     if isinstance(backbone, str):
         raise ValueError(f"Expected a backbone, got {backbone!r}: `from_preset` builds a model from a preset's name.")
