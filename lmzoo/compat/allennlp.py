@@ -56,16 +56,16 @@ class Elmo(keras.layers.Layer):
         scalar_mix_parameters: fixed values, before the softmax, for the scalars of every mix; None for trained scalars.
         module: a backbone to use instead of the two files.
 
-    Call arguments: `inputs`, character ids of B sentences of T tokens, int32 (B, T, 50), returned by `batch_to_ids`, or
-    with more axes before T; `word_inputs`, int32 (B, T), with the same axes except the last. Returns a dict:
-    `elmo_representations`, a list of float (B, T, 2P), where P is the width of one direction (`projection_dim`), and
-    `mask`, bool (B, T).
+    Call arguments: `inputs`, the character ids that `batch_to_ids` returns for B sentences of T tokens, int32
+    (B, T, 50), and optionally `word_inputs`, indices in `vocab_to_cache`, int32 (B, T). Both may have more axes before
+    T. Returns a dict: `elmo_representations`, a list of float (B, T, 2P), where P is the width of one direction
+    (`projection_dim`), and `mask`, bool (B, T).
 
     Raises:
         FileNotFoundError: If a file does not exist.
         ValueError: If both the files and `module` are passed, or neither, or a file has the wrong format. In a call,
-            if the shapes of `word_inputs` and `inputs` do not match, or if an id is not in the cache and its word has
-            no characters; in graphs, where this cannot be checked, such a word is treated as a word without characters.
+            if the shapes of `word_inputs` and `inputs` do not match, or if a word is neither in the cache nor has
+            characters in `inputs`. In graphs, where this cannot be checked, such a word gets the vector of padding.
 
     Example:
 
@@ -96,8 +96,8 @@ class Elmo(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        count = num_output_representations
-        require(is_integer(count, 1), "num_output_representations", "an integer of at least 1", count)
+        num_mixes = num_output_representations
+        require(is_integer(num_mixes, 1), "num_output_representations", "an integer of at least 1", num_mixes)
         if (module is None) != (options_file is not None and weight_file is not None):
             raise ValueError("Pass `options_file` and `weight_file`, or `module` and None for both.")
         if options_file is not None and weight_file is not None:
@@ -119,7 +119,7 @@ class Elmo(keras.layers.Layer):
         self._cache = None if vocab_to_cache is None else self._compute_word_vectors(list(vocab_to_cache))
 
     def _compute_word_vectors(self, words: list[str]) -> np.ndarray:
-        """Compute the vectors of n words, float (n, P), with zeros for the first word."""
+        """Compute the vectors of n words, float (n, P) with width P; the vector of the first word, padding, is zero."""
         batches = [batch_to_ids([[word] for word in words[i : i + 1024]])[:, 0] for i in range(0, len(words), 1024)]
         vectors = np.concatenate([ops.convert_to_numpy(self.backbone.word_vectors(batch)) for batch in batches])
         vectors[0] = 0
@@ -160,7 +160,12 @@ class Elmo(keras.layers.Layer):
         return {"elmo_representations": representations, "mask": output_mask}
 
     def _make_word_features(self, cache: np.ndarray, inputs: Tensor, word_inputs: Tensor) -> Features:
-        """Return the backbone's inputs: word vectors from the cache, or from characters for words that it lacks."""
+        """Return the backbone's inputs, with word vectors from the cache or, for words that it lacks, from characters.
+
+        Raises:
+            ValueError: If the shapes of `inputs` and `word_inputs` do not match, or if a word is neither in the cache
+                nor has characters.
+        """
         check_structure("inputs", inputs, keras.KerasTensor((*word_inputs.shape, None), "int32"))
         ids = ops.reshape(ops.cast(word_inputs, "int32"), (-1, ops.shape(word_inputs)[-1]))  # (B, T)
         characters = ops.reshape(ops.cast(inputs, "int32"), (-1, ops.shape(inputs)[-1]))  # (B * T, 50)
@@ -172,8 +177,8 @@ class Elmo(keras.layers.Layer):
             return ops.where(is_cached[:, :, None], cached_vectors, encoded_vectors)  # (B, T, P)
 
         # As in AllenNLP, the convolutions are computed only if a word needs them.
-        values = get_concrete_values(is_cached)
-        if values is None:
+        is_cached_array = get_concrete_values(is_cached)
+        if is_cached_array is None:
             vectors = ops.cond(ops.all(is_cached), lambda: cached_vectors, encode_missing)
         else:
             is_valid = is_cached | ops.reshape(ops.any(characters > 0, axis=-1), ops.shape(ids))
@@ -183,7 +188,7 @@ class Elmo(keras.layers.Layer):
                     f"characters in `inputs`, got {int(ids[sequence, position])} without characters in sequence "
                     f"{sequence} at position {position}."
                 )
-            vectors = cached_vectors if values.all() else encode_missing()
+            vectors = cached_vectors if is_cached_array.all() else encode_missing()
         return {"word_vectors": vectors, "padding_mask": ids != 0}
 
     def compute_output_spec(
@@ -199,7 +204,7 @@ class Elmo(keras.layers.Layer):
         return {"elmo_representations": representations, "mask": keras.KerasTensor(shape[:-1], "bool")}
 
     def get_output_dim(self) -> int:
-        """Return the width of a representation, 2P."""
+        """Return the width of the representations, twice the width of one direction."""
         return self.backbone.config.hidden_dim
 
     def get_config(self) -> dict[str, Any]:
@@ -222,7 +227,12 @@ class Elmo(keras.layers.Layer):
 
 
 def _check_files(options_file: str | Path, weight_file: str | Path) -> None:
-    """Check that both files exist and have the right format, and so are not swapped."""
+    """Check that both files exist and have the right formats, so that swapped arguments are noticed.
+
+    Raises:
+        FileNotFoundError: If a file does not exist.
+        ValueError: If a file has the wrong format.
+    """
     import h5py
 
     files = {"options_file": (options_file, "*options.json"), "weight_file": (weight_file, "*weights.hdf5")}

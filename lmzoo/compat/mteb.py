@@ -1,4 +1,4 @@
-"""mteb's interface to models, with which it evaluates embedders and rerankers (Muennighoff et al., 2023)."""
+"""Adapters with which mteb evaluates embedders and rerankers (Muennighoff et al., 2023)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ _FRAMEWORKS = {"jax": "JAX", "tensorflow": "TensorFlow", "torch": "PyTorch"}
 class MtebEncoder:
     """An embedder for `mteb.evaluate`.
 
-    As in mteb, a prompt with the name or the type of the task is used. If the embedder has no such prompt, the prompts
-    are the defaults of `embed_queries` and `embed_documents` or, for tasks without queries, the default prompt.
+    As in mteb, texts get the embedder's prompt for the name or the type of the task. If there is none, queries and
+    documents get the default prompts of `embed_queries` and `embed_documents`, and texts in tasks without queries get
+    the embedder's default prompt.
 
     Args:
         embedder: `lmzoo.models.TextEmbedder`.
@@ -52,7 +53,7 @@ class MtebEncoder:
     def encode(
         self, inputs: Iterable[Mapping[str, Any]], *, task_metadata: Any, prompt_type: Any = None, **kwargs: Any
     ) -> np.ndarray:
-        """Return the embeddings, of width H, of n texts: float32 (n, H).
+        """Return the embeddings of n texts, float32 (n, H), where H is their width.
 
         Args:
             inputs: iterable of batches, each a dict with a list of texts as `"text"`.
@@ -72,14 +73,14 @@ class MtebEncoder:
         return embed(texts, batch_size, prompt_name)
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Return the similarity of n embeddings to each of m other embeddings, a torch tensor (n, m)."""
+        """Return the similarities of n embeddings to each of m other embeddings, as a torch tensor (n, m)."""
         import torch
 
         rows, columns = (np.atleast_2d(np.asarray(array, "float32")) for array in (embeddings1, embeddings2))
         return torch.from_numpy(similarities(rows, columns, self.embedder.similarity))
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Return the similarity of n pairs of embeddings with the same index, a torch tensor (n,)."""
+        """Return the similarities of n pairs, each of two embeddings at the same index, as a torch tensor (n,)."""
         import torch
 
         pairs = zip(np.asarray(embeddings1, "float32"), np.asarray(embeddings2, "float32"), strict=True)
@@ -126,7 +127,17 @@ def _collect_texts(inputs: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _make_meta(task: TextEmbedder | TextRegressor, name: str, revision: str | None, **fields: Any) -> Any:
-    """Return mteb's description of a model."""
+    """Return mteb's description of a model, a `ModelMeta`.
+
+    Args:
+        task: The model.
+        name: Name of the model in the results.
+        revision: Version of the model in the results.
+        **fields: Further fields of `ModelMeta`.
+
+    Raises:
+        ImportError: If mteb is not installed.
+    """
     try:
         from mteb.models.model_meta import ModelMeta
     except ImportError:
