@@ -39,12 +39,12 @@ _OUTPUTS = (
 
 
 def peer_heads(family: Family) -> list[str]:
-    """Return the kinds of heads to compare with transformers, including "" for a model without a head."""
+    """Return the kinds of heads to compare with transformers; "" stands for a model without a head."""
     if "hf" not in family.checkpoints:
         return []
-    # Heads of pre-training are excluded if transformers has no equal head. For permutations ("plm"), it has attention
-    # masks, which the family's own tests compare. For replaced tokens ("rtd"), its head is of another kind than in
-    # `Pretrainer`.
+    # Pre-training heads are excluded if transformers has no equal head. For permutation language modeling ("plm"), it
+    # takes attention masks, which the family's own tests compare. For replaced-token detection ("rtd"), its head is of
+    # another kind than in `Pretrainer`.
     pretraining_head = {family.pretrained_head} if family.objective in ("plm", "rtd") else set()
     excluded_kinds = _HEADS_WITHOUT_PEERS | pretraining_head
     task_classes = {kind: get_task_class(kind) for kind in family.checkpoints["hf"].heads if kind not in excluded_kinds}
@@ -77,7 +77,7 @@ def check_peer_outputs(family: Family, head: str, variant: int = 0) -> None:
 
 
 def check_peer_files(family: Family, head: str, variant: int = 0) -> None:
-    """Check that lmzoo writes a transformers model with bit-identical tensors, in files that both libraries load.
+    """Check that lmzoo writes a loaded transformers model with bit-identical tensors, and that both libraries load it.
 
     Args:
         family: the family to check.
@@ -159,15 +159,17 @@ def _load(family: Family, head: str, directory: Path) -> Backbone | Task:
 
 
 def _make_inputs(model: Backbone | Task, family: Family) -> dict[str, np.ndarray]:
-    """Return padded inputs of a model; values at padding are not zero, to check that they do not matter."""
+    """Return padded inputs of a model; inputs at padding are not zero, to check that they do not matter."""
     task = model if isinstance(model, Task) else tiny_task(TextClassifier, family)
     encoded = task.encode_inputs(tiny_examples(task)[0])
-    batch = len(encoded)
-    inputs = task.features(encoded, np.arange(batch), int(encoded.lengths.max()) + 2)
+    batch_size = len(encoded)
+    inputs = task.features(encoded, np.arange(batch_size), int(encoded.lengths.max()) + 2)
     if "draws" in model.input:  # with these values, no token is replaced
-        inputs |= {"mask_positions": np.zeros((batch, 1), "int32"), "draws": np.zeros((batch, 1), "float32")}
+        inputs |= {"mask_positions": np.zeros((batch_size, 1), "int32"), "draws": np.zeros((batch_size, 1), "float32")}
     elif "mask_positions" in model.input:
-        inputs["mask_positions"] = np.random.default_rng(SEED).integers(0, encoded.lengths.min(), (batch, 3), "int32")
+        inputs["mask_positions"] = np.random.default_rng(SEED).integers(
+            0, encoded.lengths.min(), (batch_size, 3), "int32"
+        )
     if "padding_mask" in inputs:
         for name in ("token_ids", "segment_ids"):
             if name in inputs:
@@ -194,8 +196,8 @@ def _compute_peer_outputs(peer: Any, inputs: dict[str, np.ndarray], pads_left: b
         values = tensor.numpy()
         if values.shape[: mask.ndim] != mask.shape:  # not one entry per token
             return values
-        inverse = np.argsort(order, axis=-1).reshape(*mask.shape, *[1] * (values.ndim - mask.ndim))
-        return np.take_along_axis(values, inverse, axis=mask.ndim - 1)
+        inverse_order = np.argsort(order, axis=-1).reshape(*mask.shape, *[1] * (values.ndim - mask.ndim))
+        return np.take_along_axis(values, inverse_order, axis=mask.ndim - 1)
 
     return {name: keras.tree.map_structure(align, outputs[name]) for name in _OUTPUTS if name in outputs}
 

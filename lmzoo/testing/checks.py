@@ -27,9 +27,10 @@ from lmzoo.testing.tiny import SEED, randomize, tiny_backbone, tiny_examples, ti
 
 
 def _make_features(family: Family, extra_width: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Return padded inputs by name, and the mask of real tokens, bool (B, T).
+    """Return inputs by name, and the mask of real tokens, bool (B, T), for B sequences padded to length T.
 
-    In models with a padding mask, values at padding are not zero, to check that they do not matter.
+    T exceeds the longest sequence by `extra_width`. For models with a padding mask, inputs at padding are not zero, to
+    check that they do not matter.
     """
     preprocessor = tiny_preprocessor(family)
     encoded = preprocessor.encode(tiny_texts())
@@ -80,13 +81,13 @@ def check_shapes(family: Family) -> None:
     backbone = tiny_backbone(family)
     features, is_real = _make_features(family)
     outputs = _compute_outputs(backbone, features)
-    batch, length = is_real.shape
+    batch_size, length = is_real.shape
     hidden_dim = family.tiny.hidden_dim
     source_outputs = {"encoder_output", "encoder_hidden_states"} if family.backbone.reads_source else set()
     assert outputs.keys() == {"sequence_output", "pooled_output", "hidden_states", *source_outputs}
-    assert outputs["sequence_output"].shape == (batch, length, hidden_dim)
-    assert outputs["pooled_output"].shape == (batch, hidden_dim)
-    assert {state.shape for state in outputs["hidden_states"]} == {(batch, length, hidden_dim)}
+    assert outputs["sequence_output"].shape == (batch_size, length, hidden_dim)
+    assert outputs["pooled_output"].shape == (batch_size, hidden_dim)
+    assert {state.shape for state in outputs["hidden_states"]} == {(batch_size, length, hidden_dim)}
     assert all(array.dtype == "float32" for array in keras.tree.flatten(outputs))
     # Keras layers can also declare outputs for tensors with values.
     specs = backbone.compute_output_spec({n: ops.convert_to_tensor(features[n]) for n in backbone.input})
@@ -131,7 +132,7 @@ def check_batches(family: Family) -> None:
 
 
 def check_input_names(family: Family) -> None:
-    """Check that inputs for other models do not change the outputs, and that unknown names raise an error."""
+    """Check that inputs of other models do not change the outputs, and that unknown names raise a ValueError."""
     _check_input_names(tiny_backbone(family), _make_features(family)[0])
 
 
@@ -178,8 +179,8 @@ def check_training(family: Family, eager: bool | None = None) -> None:
 
     Args:
         family: the family to check.
-        eager: whether to take an eager step; by default not on JAX, where it takes most of a minute. There,
-            `check_task_backends` compares the compiled step with a step on TensorFlow.
+        eager: whether to compare the compiled step with an eager step. The default is False on JAX, where an eager step
+            takes most of a minute (`check_task_backends` compares with TensorFlow instead), and True elsewhere.
     """
     features, is_real = _make_features(family)
     rng = np.random.default_rng(SEED)
@@ -226,7 +227,7 @@ def check_backbone_files(family: Family) -> None:
 
 
 def check_functional_model(family: Family) -> None:
-    """Check that copies by Keras (cloned, built from JSON, or loaded) have the same outputs as the model."""
+    """Check that copies that Keras clones, builds from JSON, or loads have the same outputs as the model."""
     assert_copies_agree(tiny_backbone(family), _make_features(family)[0])
 
 
@@ -256,13 +257,13 @@ def check_task_predictions(task_class: type[Task], family: Family) -> None:
 
 
 def check_task_input_names(task_class: type[Task], family: Family) -> None:
-    """Check that inputs for other models do not change the outputs, and that unknown names raise an error."""
+    """Check that inputs of other models do not change the outputs, and that unknown names raise a ValueError."""
     task = tiny_task(task_class, family)
     _check_input_names(task, _make_task_batch(task)[0])
 
 
 def check_task_functional_model(task_class: type[Task], family: Family) -> None:
-    """Check that copies by Keras (cloned, built from JSON, or loaded) have the same outputs as the model."""
+    """Check that copies that Keras clones, builds from JSON, or loads have the same outputs as the model."""
     task = tiny_task(task_class, family)
     assert_copies_agree(task, _make_task_batch(task)[0])
 
@@ -371,30 +372,30 @@ def check_task_export(task_class: type[Task], family: Family) -> None:
         signatures = tf.saved_model.load(str(Path(folder, "1"))).signatures
         serve = signatures["serving_default"]
         specs = serve.structured_input_signature[1]  # in no particular order
-        inputs = [name for name in ("text", "prompt", "choices", "question", "context") if name in specs]
-        x = texts if inputs == ["text"] else tiny_examples(task)[0]
-        columns = [x] if len(inputs) == 1 else [list(column) for column in zip(*x, strict=True)]
+        input_names = [name for name in ("text", "prompt", "choices", "question", "context") if name in specs]
+        x = texts if input_names == ["text"] else tiny_examples(task)[0]
+        columns = [x] if len(input_names) == 1 else [list(column) for column in zip(*x, strict=True)]
         # Examples may have different numbers of choices: shorter lists are padded with "".
         tensors = [tf.ragged.constant(c).to_tensor() if isinstance(c[0], list) else tf.constant(c) for c in columns]
-        outputs = serve(**dict(zip(inputs, tensors, strict=True)))
+        outputs = serve(**dict(zip(input_names, tensors, strict=True)))
         assert outputs.keys() == {*task.served_outputs, "truncated"}
         outputs = {name: value.numpy() for name, value in outputs.items()}
-        if inputs == ["text"]:
+        if input_names == ["text"]:
             features = {name: tf.constant(values) for name, values in task.text_preprocessor(texts).items()}
             token_outputs = signatures["tokens"](**features)
             has_all_outputs = token_outputs.keys() >= {*task.served_outputs}
             for name in outputs.keys() & token_outputs.keys() if has_all_outputs else ():
                 assert_same(token_outputs[name].numpy(), outputs[name], f"served {name}")
-        is_truncated = [
+        truncation_flags = [
             signatures[name](**inputs)["truncated"].numpy() for name, inputs in read_warmup(Path(folder, "1"))
         ]
-    assert {len(rows) for rows in is_truncated} == {1, 4}, "requests to warm up with"
+    assert {len(rows) for rows in truncation_flags} == {1, 4}, "requests to warm up with"
     if task_class.answers is not Task.answers:
         assert_answers_agree(task, x, outputs)
 
 
 def _check_step(build: Callable[[], keras.Model], loss: str, *batch: Tensors, eager: bool) -> keras.Model:
-    """Take a compiled training step, check it (also against an eager step if `eager`), and return the model."""
+    """Check a compiled training step, also against an eager step if `eager`, and return the trained model."""
     step_results = []
     for options in (*[{"run_eagerly": True}] * eager, {"jit_compile": True}):
         model = build()

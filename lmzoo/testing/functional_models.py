@@ -1,4 +1,4 @@
-"""Comparison of functional models with their copies by Keras: cloned, built from JSON, or loaded."""
+"""Comparison of functional models with copies that Keras clones, builds from JSON, or loads."""
 
 from __future__ import annotations
 
@@ -21,22 +21,24 @@ def assert_copies_agree(model: keras.Model, features: Features) -> None:
     Raises:
         AssertionError: If the outputs of a copy differ.
     """
-    functional = keras.Model(model.input, [_apply_on_top(x) for x in keras.tree.flatten(model.output)])
+    functional_model = keras.Model(model.input, [_apply_on_top(x) for x in keras.tree.flatten(model.output)])
     with tempfile.TemporaryDirectory() as folder:
-        functional.save(f"{folder}/functional.keras")
+        functional_model.save(f"{folder}/functional.keras")
         loaded_model = keras.saving.load_model(f"{folder}/functional.keras")
     copies = {
         "load_model": loaded_model,
-        "clone_model": keras.models.clone_model(functional),
-        "model_from_json": keras.models.model_from_json(functional.to_json()),
+        "clone_model": keras.models.clone_model(functional_model),
+        "model_from_json": keras.models.model_from_json(functional_model.to_json()),
     }
-    expected = _predict(functional, features)
+    expected = _predict(functional_model, features)
     for name, copy in copies.items():
         if copy is not loaded_model:
-            copy.set_weights(functional.get_weights())
+            copy.set_weights(functional_model.get_weights())
         assert_close(_predict(copy, features), expected, f"{name} of a functional model")
-        counts = [len(model.trainable_weights) for model in (copy, functional)]
-        assert counts[0] == counts[1], f"{name} trains {counts[0]} weights, and the functional model {counts[1]}"
+        weight_counts = [len(model.trainable_weights) for model in (copy, functional_model)]
+        assert weight_counts[0] == weight_counts[1], (
+            f"{name} trains {weight_counts[0]} weights, and the functional model {weight_counts[1]}"
+        )
     clone = keras.models.clone_model(model)
     clone.set_weights(keras.Model(model.input, model.output).get_weights())  # without weights that no output depends on
     assert_close(_predict(clone, features), _predict(model, features), "clone_model")

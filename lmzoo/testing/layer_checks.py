@@ -27,27 +27,27 @@ Arguments: TypeAlias = Callable[[int], list[Any]]
 _BATCH_SIZE = 3
 
 
-def _make_symbolic_inputs(values: list[Any], fixed_batch: bool = False) -> list[Any]:
+def _make_symbolic_inputs(arrays: list[Any], fixed_batch: bool = False) -> list[Any]:
     """Return symbolic inputs with the shapes and dtypes of arrays; the batch size is unknown unless `fixed_batch`."""
 
     def make_input(array: np.ndarray) -> keras.KerasTensor:
         batch_size = array.shape[0] if fixed_batch else None
         return keras.Input(batch_shape=(batch_size, *array.shape[1:]), dtype=str(array.dtype))
 
-    return keras.tree.map_structure(make_input, values)
+    return keras.tree.map_structure(make_input, arrays)
 
 
-def _build_layer(build: Build, values: list[Any], policy: str = "float32") -> keras.layers.Layer:
+def _build_layer(build: Build, arrays: list[Any], policy: str = "float32") -> keras.layers.Layer:
     """Build a layer with reproducible initial weights."""
     keras.utils.set_random_seed(SEED)
     layer = build(policy)
-    layer(*_make_symbolic_inputs(values))
+    layer(*_make_symbolic_inputs(arrays))
     return layer
 
 
-def _compute(layer: Callable[..., Tensors], values: list[Any]) -> Tensors:
+def _compute(layer: Callable[..., Tensors], arrays: list[Any]) -> Tensors:
     """Compute a layer's outputs, in compiled code on JAX, where eager code would compile each operation separately."""
-    tensors = keras.tree.map_structure(ops.convert_to_tensor, values)
+    tensors = keras.tree.map_structure(ops.convert_to_tensor, arrays)
     if not compiles_each_operation():
         return layer(*tensors)
     import jax
@@ -59,24 +59,27 @@ def _to_arrays(tensors: Tensors) -> list[np.ndarray]:
     return [ops.convert_to_numpy(ops.cast(x, "float32")) for x in keras.tree.flatten(tensors)]
 
 
-def _make_functional(layer: keras.layers.Layer, values: list[Any], kind: str = "") -> tuple[keras.Model, list[Any]]:
-    """Return a functional model of the layer, with outputs whose dtype contains `kind`, and the model's inputs."""
-    inputs = _make_symbolic_inputs(values)
+def _make_functional(layer: keras.layers.Layer, arrays: list[Any], kind: str = "") -> tuple[keras.Model, list[Any]]:
+    """Return a functional model of the layer, and the inputs to call it with.
+
+    The model returns only outputs with `kind` in the name of their dtype, such as "float"; by default, all outputs.
+    """
+    inputs = _make_symbolic_inputs(arrays)
     outputs = [x for x in keras.tree.flatten(layer(*inputs)) if kind in x.dtype]
     model = keras.Model(keras.tree.flatten(inputs), outputs)
     model.run_eagerly = not compiles_each_operation()
-    return model, keras.tree.flatten(values)
+    return model, keras.tree.flatten(arrays)
 
 
 def check_layer_outputs(build: Build, arguments: Arguments, policies: Sequence[str] = DTYPE_POLICIES) -> None:
     """Check that outputs have the declared shapes and dtypes, and are finite, under each dtype policy."""
-    values = arguments(_BATCH_SIZE)
+    arrays = arguments(_BATCH_SIZE)
     for policy in policies:
-        layer = _build_layer(build, values, policy)
-        outputs = _compute(layer, values)
+        layer = _build_layer(build, arrays, policy)
+        outputs = _compute(layer, arrays)
         assert all(np.isfinite(array).all() for array in _to_arrays(outputs)), f"{policy}: not finite"
         for fixed_batch in (False, True):
-            symbolic_outputs = layer(*_make_symbolic_inputs(values, fixed_batch))
+            symbolic_outputs = layer(*_make_symbolic_inputs(arrays, fixed_batch))
             keras.tree.assert_same_structure(symbolic_outputs, outputs)
             for spec, tensor in zip(keras.tree.flatten(symbolic_outputs), keras.tree.flatten(outputs), strict=True):
                 assert spec.dtype == keras.backend.standardize_dtype(tensor.dtype), policy
@@ -86,7 +89,7 @@ def check_layer_outputs(build: Build, arguments: Arguments, policies: Sequence[s
 
 
 def check_layer_config(build: Build, arguments: Arguments) -> None:
-    """Check that the configuration of a layer survives a round trip through JSON, under each dtype policy."""
+    """Check that a layer can be restored from its configuration as JSON, under each dtype policy."""
     for policy in DTYPE_POLICIES:
         layer = build(policy)
         config = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
@@ -99,25 +102,25 @@ def check_layer_config(build: Build, arguments: Arguments) -> None:
 def check_layer_files(build: Build, arguments: Arguments) -> None:
     """Check that a functional model of the layer has the same outputs after saving and loading."""
     layer = _build_layer(build, arguments(_BATCH_SIZE))
-    model, values = _make_functional(layer, arguments(_BATCH_SIZE))
+    model, arrays = _make_functional(layer, arguments(_BATCH_SIZE))
     with tempfile.TemporaryDirectory() as folder:
         model.save(f"{folder}/layer.keras")
         loaded_model = keras.saving.load_model(f"{folder}/layer.keras")
     loaded_model.run_eagerly = model.run_eagerly
-    assert_close(loaded_model.predict_on_batch(values), model.predict_on_batch(values), "a loaded model")
+    assert_close(loaded_model.predict_on_batch(arrays), model.predict_on_batch(arrays), "a loaded model")
 
 
 def check_layer_masks(build: Build, arguments: Arguments) -> None:
-    """Check that masks may be bool or int, and that a Keras mask on the first argument does not change the outputs.
+    """Check that bool and int masks give the same outputs, and that a Keras mask on the first argument has no effect.
 
-    A warning of Keras that the layer does not support masking is allowed.
+    Keras may warn that the layer does not support masking.
     """
-    values = arguments(_BATCH_SIZE)
-    layer = _build_layer(build, values)
-    expected = _to_arrays(_compute(layer, values))
-    integer_values = keras.tree.map_structure(lambda a: a.astype("int32") if a.dtype == bool else a, values)
-    assert_close(_to_arrays(_compute(layer, integer_values)), expected, "masks of integers")
-    first_argument = values[0]
+    arrays = arguments(_BATCH_SIZE)
+    layer = _build_layer(build, arrays)
+    expected = _to_arrays(_compute(layer, arrays))
+    arrays_with_int_masks = keras.tree.map_structure(lambda a: a.astype("int32") if a.dtype == bool else a, arrays)
+    assert_close(_to_arrays(_compute(layer, arrays_with_int_masks)), expected, "masks of integers")
+    first_argument = arrays[0]
     if isinstance(first_argument, np.ndarray) and first_argument.ndim == 3 and first_argument.dtype == "float32":
 
         def call_with_mask(first_argument: Any, *rest: Any) -> Tensors:
@@ -125,7 +128,7 @@ def check_layer_masks(build: Build, arguments: Arguments) -> None:
 
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".*does not support masking")
-            assert_close(_to_arrays(_compute(call_with_mask, values)), expected, "an input with a mask of Keras")
+            assert_close(_to_arrays(_compute(call_with_mask, arrays)), expected, "an input with a mask of Keras")
 
 
 def check_layer_training(build: Build, arguments: Arguments) -> None:
@@ -133,18 +136,18 @@ def check_layer_training(build: Build, arguments: Arguments) -> None:
     layer = _build_layer(build, arguments(_BATCH_SIZE))
     if not layer.trainable_weights:
         return
-    model, values = _make_functional(layer, arguments(_BATCH_SIZE), "float")
+    model, arrays = _make_functional(layer, arguments(_BATCH_SIZE), "float")
     model.compile(keras.optimizers.SGD(0.01), loss="mse", run_eagerly=not compiles_each_operation())
     old_weights = [ops.convert_to_numpy(weight) for weight in model.trainable_weights]
-    targets = [np.ones(x.shape, "float32") for x in keras.tree.flatten(model.predict_on_batch(values))]
-    assert np.isfinite(model.train_on_batch(values, targets)).all()
+    targets = [np.ones(x.shape, "float32") for x in keras.tree.flatten(model.predict_on_batch(arrays))]
+    assert np.isfinite(model.train_on_batch(arrays, targets)).all()
     new_weights = [ops.convert_to_numpy(weight) for weight in model.trainable_weights]
     assert all(np.isfinite(array).all() for array in new_weights), "a gradient is not finite"
     assert any((a != b).any() for a, b in zip(new_weights, old_weights, strict=True)), "no weight has moved"
 
 
 def check_layer_empty_batch(build: Build, arguments: Arguments) -> None:
-    """Check that outputs for an empty batch are empty along at most one axis, and have their usual sizes otherwise."""
+    """Check that an empty batch gives outputs of the same shape as a full one, except for at most one empty axis."""
     layer = _build_layer(build, arguments(_BATCH_SIZE))
     output_pairs = zip(
         _to_arrays(_compute(layer, arguments(0))), _to_arrays(_compute(layer, arguments(_BATCH_SIZE))), strict=True

@@ -74,7 +74,7 @@ def ask_other_backend(backend: str, request: list[str]) -> None:
 def train_and_predict(task: Task) -> dict[str, np.ndarray]:
     """Take a training step, and return its inputs and losses and the predictions before and after it, by name.
 
-    The step is compiled or eager, whichever starts faster on the backend; `check_task_training` compares the two.
+    The step is compiled or eager, whichever starts faster on the backend. `check_task_training` compares both kinds.
     """
     task.compile(keras.optimizers.SGD(0.5), run_eagerly=not compiles_each_operation())
     x, y = tiny_examples(task, 8)

@@ -41,7 +41,7 @@ def public_tasks() -> list[type[Task]]:
 
 
 def tiny_preprocessor(family: Family) -> Preprocessor:
-    """Return a preprocessor with the vocabulary size of `family.tiny`: special tokens, `WORDS` and fillers."""
+    """Return a preprocessor for `family.tiny`; its vocabulary consists of special tokens, `WORDS` and fillers."""
     tokenizer = family.tokenizer.of_words(WORDS, family.tiny.vocabulary_size, **family.special_tokens)
     return Preprocessor(tokenizer, family.packing, getattr(family.tiny, "max_sequence_length", 67))
 
@@ -54,6 +54,9 @@ def tiny_backbone(family: Family, **overrides: Any) -> Backbone:
     Args:
         family: the family of the backbone.
         **overrides: constructor arguments that take precedence over `family.tiny`.
+
+    Raises:
+        ValueError: if `family` is not a `Family`.
     """
     require(isinstance(family, Family), "family", "a record of a family, such as `families()['bert']`", family)
     keras.utils.set_random_seed(SEED)
@@ -83,7 +86,7 @@ def tiny_task(task_class: type[Task], family: Family, **arguments: Any) -> Task:
 
 
 def tiny_texts(count: int = 7) -> list[str]:
-    """Return texts of two to nine random `WORDS`."""
+    """Return `count` texts, each of two to nine random `WORDS`."""
     rng = np.random.default_rng(SEED)
     return [" ".join(rng.choice(WORDS, rng.integers(2, 10))) for _ in range(count)]
 
@@ -108,7 +111,7 @@ def _make_choices(i: int) -> list[str]:
 
 
 def _split_in_halves(words: list[str]) -> tuple[str, str]:
-    """Return two texts, of the words at even indices and of the words at odd indices."""
+    """Return two texts: the words at even indices, and the words at odd indices."""
     return " ".join(words[::2]), " ".join(words[1::2])
 
 
