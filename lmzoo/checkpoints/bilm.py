@@ -98,7 +98,7 @@ def find_bilm(files: JsonFiles) -> Checkpoint | None:
 
 
 def _flatten(options: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Yield each option with its dotted key, such as "lstm.dim", and its value."""
+    """Yield the dotted key, such as "lstm.dim", and the value of each option in nested options."""
     for key, value in options.items():
         if isinstance(value, dict):
             yield from _flatten(value, f"{prefix}{key}.")

@@ -39,7 +39,7 @@ class StoredHead:
 
     Attributes:
         kind: Kind of the head, such as "classification", or None if there is no head.
-        arguments: Function from a kind of head to the constructor arguments of its task that the files hold.
+        arguments: Function from a kind of head to the stored constructor arguments of its task.
         alternatives: All kinds of head that the names of the stored tensors match, in formats where several kinds may
             match; otherwise empty.
     """
@@ -279,7 +279,7 @@ def find_family(format: str, read: Callable[[Family], Checkpoint], directory: Pa
     Args:
         format: Format of the checkpoint, a key of `Family.checkpoints`.
         read: Function that reads the checkpoint as a model of a family.
-        directory: Directory of the checkpoint, or None. Families whose tokenizer it holds are tried first.
+        directory: Directory of the checkpoint. If passed, families whose tokenizer it holds are tried first.
 
     Raises:
         PresetError: If no family fits; the error is the one raised for the first family.

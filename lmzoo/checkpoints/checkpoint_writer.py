@@ -72,8 +72,9 @@ def write_checkpoint(
         preprocessor: Preprocessor with the tokenizer to write, or None to write only the model.
 
     Raises:
-        ValueError: If the format is unknown.
-        PresetError: If the format cannot hold the model.
+        ValueError: If `to` is not the name of a format.
+        PresetError: If the family has no such format, or the format cannot hold the model.
+        PathExistsError: If `directory` is not empty and `overwrite` is False.
     """
     if to not in _WRITERS:
         raise ValueError(f"`to` must be one of {', '.join(['keras', *_WRITERS])}, got {to!r}.")
@@ -153,7 +154,7 @@ def _measure_tanh_effect(backbone: keras.Model) -> tuple[float, float]:
 
 
 def _check_head(task: HasHead, to: str, layout: Layout) -> None:
-    """Check that a task's head has the settings that are fixed in the format `to`.
+    """Check that the settings of a task's head have the values that the format `to` implies.
 
     Raises:
         PresetError: If an argument of the head differs; the message names the argument.
@@ -183,8 +184,8 @@ def _check_padding(tokenizer: Tokenizer, layout: Layout) -> None:
     Raises:
         PresetError: If the padding token has another id.
     """
-    allowed: Any = layout.config.allowed.get("pad_token_id", (tokenizer.pad_id,))
-    pad_id = next(iter(allowed))
+    allowed_ids: Any = layout.config.allowed.get("pad_token_id", (tokenizer.pad_id,))
+    pad_id = next(iter(allowed_ids))
     if tokenizer.pad_id != pad_id:
         raise PresetError(
             f"The format {layout.name!r} requires the padding token at id {pad_id}, but {tokenizer.pad_token!r} has id "
@@ -245,7 +246,7 @@ def _write_hugging_face(target: Path, model: keras.Model, family: Family, config
             config["problem_type"] = "regression"
             config["sentence_transformers"] = {"activation_fn": write_activation(model.output_activation)}
         if head_kind == "seq2seq_lm" and model.preprocessor is not None:
-            config |= _write_generation(target, model)
+            config |= _write_generation_config(target, model)
     if head_kind is not None and model.preprocessor is not None:
         config |= _get_missing_token_ids(config, model.preprocessor.tokenizer)
     architecture = names.architecture(None if is_embedder else head_kind)
@@ -263,7 +264,7 @@ def _get_missing_token_ids(config: Arguments, tokenizer: Tokenizer) -> Arguments
     return {key: tokenizer.token_to_id(token) for key, token in tokens.items() if token is not None}
 
 
-def _write_generation(target: Path, model: Any) -> Arguments:
+def _write_generation_config(target: Path, model: Any) -> Arguments:
     """Write the `generation_config.json` of a sequence-to-sequence task, and return the special token ids in it."""
     tokenizer = model.preprocessor.tokenizer
     (end_id,) = model.preprocessor.special_ids()[2]
@@ -323,7 +324,7 @@ def _write_tokenizer(target: Path, preprocessor: Preprocessor, family: Family) -
         write_length(target, preprocessor)
 
 
-def _write_keras_hub_text_part(target: Path, preprocessor: Preprocessor, family: Family) -> None:
+def _write_keras_hub_preprocessor(target: Path, preprocessor: Preprocessor, family: Family) -> None:
     if not family.checkpoints["keras_hub"].has_tokenizer:
         warnings.warn(f"KerasHub has no tokenizer for {family.name!r}: only the model is written.", stacklevel=2)
         return
@@ -367,7 +368,7 @@ _WRITERS = {
         "keras_hub",
         lambda family: [MODEL_WEIGHTS_FILE, *PRESET_ENTRIES],
         _write_keras_hub,
-        _write_keras_hub_text_part,
+        _write_keras_hub_preprocessor,
     ),
     "bilm": _Writer("bilm", lambda family: ["options.json", "weights.hdf5"], _write_bilm),
 }

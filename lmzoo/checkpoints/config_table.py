@@ -62,7 +62,7 @@ class ConfigTable:
     rewritten: Mapping[str, str] = field(default_factory=dict)
 
     def unknown(self, stored: JsonObject) -> Arguments:
-        """Return the entries of a file's content, except for keys that the table lists."""
+        """Return the entries of a file's content with keys that the table does not list."""
         listed_keys = {
             *self.keys,
             *self.rewritten,
@@ -128,7 +128,11 @@ class ConfigTable:
         return arguments
 
     def _resolve_aliases(self, content: JsonObject, file: Path | str) -> Arguments:
-        """Return a copy of a file's content that also holds the value of each alias under its main key."""
+        """Return a copy of a file's content that also holds the value of each alias under its main key.
+
+        Raises:
+            PresetError: If the values of a key and its alias differ.
+        """
         resolved_content = dict(content)
         for alias, key in self.aliases.items():
             if alias not in content:
@@ -216,8 +220,8 @@ class KeyReader:
         Raises:
             PresetError: If a key is missing or has an unsupported value; the message names the key.
         """
-        if unknown_values := table.unknown(stored):
-            self.unknown_keys[str(file)] = {**self.unknown_keys.get(str(file), {}), **unknown_values}
+        if unknown_entries := table.unknown(stored):
+            self.unknown_keys[str(file)] = {**self.unknown_keys.get(str(file), {}), **unknown_entries}
         return table.read(stored, file, ignore_unknown=True)
 
     def warn(self) -> None:

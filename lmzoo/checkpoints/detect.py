@@ -51,8 +51,8 @@ def _find_without_config(files: JsonFiles) -> Checkpoint | None:
     Raises:
         PresetError: If the family or the configuration is not supported.
     """
-    for find in (find_bilm, find_fairseq, find_google):
-        if (checkpoint := find(files)) is not None:
+    for find_in_format in (find_bilm, find_fairseq, find_google):
+        if (checkpoint := find_in_format(files)) is not None:
             return checkpoint
     return None
 
@@ -60,7 +60,7 @@ def _find_without_config(files: JsonFiles) -> Checkpoint | None:
 def _find_loadable(files: JsonFiles) -> Checkpoint | None:
     """Return the checkpoint of `_find_without_config`, or None if it is not supported or its weights cannot be opened.
 
-    Its weights are open.
+    The weights of the returned checkpoint are already open.
     """
     with contextlib.suppress(PresetError):
         if (checkpoint := _find_without_config(files)) is not None:

@@ -79,7 +79,7 @@ def skip_rows(count: int) -> Transform:
 
 @dataclass(frozen=True)
 class Row:
-    """The stored tensor of a weight.
+    """A row of a `Table`: the stored tensor of a weight.
 
     Attributes:
         name: Template of the tensor's name, with the same placeholders, such as `{i}`, as the weight's path.
@@ -105,7 +105,7 @@ _WEIGHTS = ("kernel", "bias", "gamma", "beta", "embeddings")  # names of the wei
 
 
 def torch_modules(modules: Mapping[str, str], kernel: Transform = TRANSPOSED) -> dict[str, Row]:
-    """Return table rows for layers with PyTorch names.
+    """Return the table rows of layers that are stored under PyTorch's names.
 
     Args:
         modules: Layer path -> name of the PyTorch module.
@@ -115,12 +115,16 @@ def torch_modules(modules: Mapping[str, str], kernel: Transform = TRANSPOSED) ->
 
 
 def tensorflow_modules(modules: Mapping[str, str]) -> dict[str, Row]:
-    """Return table rows for layers with TensorFlow 1 names; `modules` maps layer paths to variable scopes."""
+    """Return the table rows of layers that are stored under TensorFlow 1's names.
+
+    Args:
+        modules: Layer path -> variable scope.
+    """
     return _make_rows(modules, ("/kernel", "/bias", "/gamma", "/beta", ""))
 
 
 def keras_layers(places: Mapping[str, str], prefix: str = "") -> dict[str, Row]:
-    """Return table rows for layers with the names in Keras weight files.
+    """Return the table rows of layers that are stored under the names of Keras weight files.
 
     Args:
         places: Layer path -> path of the layer in the file, below `layers/`.
@@ -140,7 +144,7 @@ def _make_rows(modules: Mapping[str, str], endings: Sequence[str], kernel: Trans
 
 @dataclass(frozen=True)
 class Layout:
-    """The names and shapes of a family's configuration and weights in one file format.
+    """The mapping between one file format and a family's configuration and weights.
 
     Attributes:
         name: Name of the format, for messages.
@@ -173,7 +177,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Plan:
-    """A complete assignment of stored tensors to weights, checked except for the values.
+    """A complete assignment of stored tensors to weights, with all names, shapes and dtypes checked.
 
     Attributes:
         tensors: Tensors of the file.
@@ -236,19 +240,19 @@ def check_sizes(layout: Layout, tensors: TensorFile, config: Any) -> None:
     """
     names = canonical_names(layout, tensors)
     key_descriptions = layout.config.stored_keys
-    numbers_by_letter: dict[str, set[str]] = {}
+    numbers_by_placeholder: dict[str, set[str]] = {}
     for pattern in map(name_pattern, {row.name for row in layout.backbone.values()}):
-        for letter in pattern.groupindex:
-            numbers_by_letter.setdefault(letter, set()).update(
-                match[letter] for name in names if (match := pattern.fullmatch(name))
+        for placeholder in pattern.groupindex:
+            numbers_by_placeholder.setdefault(placeholder, set()).update(
+                match[placeholder] for name in names if (match := pattern.fullmatch(name))
             )
-    for letter, argument in getattr(config, "numbered", _NUMBERED).items():
-        if letter in numbers_by_letter:
+    for placeholder, argument in getattr(config, "numbered", _NUMBERED).items():
+        if placeholder in numbers_by_placeholder:
             _check_size(
                 key_descriptions,
                 argument,
                 getattr(config, argument),
-                len(numbers_by_letter[letter]),
+                len(numbers_by_placeholder[placeholder]),
                 "of them",
                 tensors.path,
             )
@@ -290,7 +294,7 @@ def _check_size(
 
 
 def plan(layout: Layout, tensors: TensorFile, weights: Weights, head: str | None = None) -> Plan:
-    """Match every weight with a stored tensor, and find the reason to ignore every other tensor.
+    """Match every weight with a stored tensor, and check that every other tensor is a copy or may be ignored.
 
     Args:
         layout: Layout of the file.
@@ -325,11 +329,11 @@ def plan(layout: Layout, tensors: TensorFile, weights: Weights, head: str | None
             assignments.append((variables, matched_names[name], transform))
     copies = []
     left_out = {}
-    for canonical, name in stored_names.items():
-        original_name = layout.copies.get(canonical)
-        if canonical in matched_names:
+    for canonical_name, name in stored_names.items():
+        original_name = layout.copies.get(canonical_name)
+        if canonical_name in matched_names:
             continue
-        if reason := _find_reason_to_ignore(layout, canonical, head, matched_names):
+        if reason := _find_reason_to_ignore(layout, canonical_name, head, matched_names):
             left_out[name] = reason
         elif original_name in matched_names:
             _check_tensor(tensors, name, tensors.shape(matched_names[original_name]), f"a copy of {original_name}")
@@ -377,11 +381,11 @@ def _match_rows(layout: Layout, paths: Iterable[str], head: str | None) -> dict[
             continue
         for template, row in table.items():
             if match := name_pattern(template).fullmatch(path):
-                numbers_by_letter = match.groupdict()
+                numbers_by_placeholder = match.groupdict()
                 name = row.name
-                if row.alternative and row.alternative[0].format(**numbers_by_letter) not in existing_paths:
+                if row.alternative and row.alternative[0].format(**numbers_by_placeholder) not in existing_paths:
                     name = row.alternative[1]
-                rows[path] = replace(row, name=name.format(**numbers_by_letter))
+                rows[path] = replace(row, name=name.format(**numbers_by_placeholder))
                 break
         else:
             if not path.startswith(layout.optional):
@@ -390,9 +394,9 @@ def _match_rows(layout: Layout, paths: Iterable[str], head: str | None) -> dict[
 
 
 def _find_tensor_to_read(layout: Layout, row: Row, stored_names: Collection[str]) -> str:
-    """Return the name of the tensor to read for a weight: the original if the file lacks the copy.
+    """Return the name of the tensor to read for a weight: its own tensor or, if the file lacks it, the original.
 
-    Only a copy with an alternative name may be missing: transformers 4 always shared the output bias.
+    The original is read only for a row with an alternative: transformers 4 always shared the output bias.
     """
     original_name = layout.copies.get(row.name)
     has_only_original = row.alternative is not None and row.name not in stored_names and original_name in stored_names
@@ -403,8 +407,8 @@ def _group_by_tensor(layout: Layout, rows: Mapping[str, Row]) -> dict[str, list[
     """Group the paths of the weights by the name of the tensor that holds them, in the order of `Row.part`.
 
     Raises:
-        PresetError: If two weights claim the same part of a tensor, or no weight claims a part; the message names the
-            format of `layout`.
+        PresetError: If two weights claim the same part of a tensor, no weight claims a part, or the transforms of the
+            parts differ.
     """
     paths_by_tensor: dict[str, list[str]] = {}
     for path, row in rows.items():

@@ -19,7 +19,8 @@ def find_fairseq(files: JsonFiles) -> Checkpoint | None:
     """Open the fairseq checkpoint in a directory, or return None if it has no `model.pt`.
 
     Raises:
-        PresetError: If the family or the variant of the model is not supported.
+        PresetError: If the file is damaged or lacks the arguments, or the family or variant of the model is not
+            supported.
     """
     file = files.directory / _WEIGHTS_FILE
     if not file.is_file():

@@ -34,9 +34,10 @@ FAIRSEQ_BLOCK = {
 
 
 def _add_segments(config: Any) -> tuple[dict[str, object], dict[str, np.ndarray]]:
-    """Return the argument `num_segments` and a segment embedding of zeros, for models without segments.
+    """Return the argument `num_segments` and the segment embedding to add when a model without segments is written.
 
-    In transformers, the model needs one segment. If it already has segments, return two empty dicts.
+    In transformers, the model always has segments, so it gets one with an embedding of zeros. For a model with
+    segments, return two empty dicts.
     """
     if config.num_segments:
         return {}, {}

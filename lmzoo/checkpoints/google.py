@@ -67,7 +67,7 @@ class GoogleLayout(Layout):
     sizes: Callable[[TensorFile], JsonObject | None] = lambda tensors: None
 
     def read_head(self, tensors: TensorFile) -> StoredHead:
-        """Identify the stored head by the names and shapes of the tensors."""
+        """Return the stored head, identified by the names and shapes of the tensors."""
         names = canonical_names(self, tensors)
         kind = next((kind for kind, signs in self.signs.items() if names.keys() >= signs), None)
         arguments = {}
@@ -142,8 +142,8 @@ def google_layout(config: ConfigTable, modules: Mapping[str, str]) -> GoogleLayo
 def find_google(files: JsonFiles) -> Checkpoint | None:
     """Open the TensorFlow checkpoint in a directory, or return None if it holds none of a supported family.
 
-    The configuration file, such as `bert_config.json`, determines the family; without one, the tensors do. If there is
-    only a configuration file, opening the weights is an error.
+    The configuration file, such as `bert_config.json`, determines the family; without such a file, the tensors do. If
+    the weights are missing, the checkpoint raises an error when they are opened.
 
     Raises:
         PresetError: If there is a configuration file but several checkpoints, or the model is not supported.
@@ -160,8 +160,8 @@ def find_google(files: JsonFiles) -> Checkpoint | None:
     except PresetError:  # no checkpoint, or other files with such names
         return None
     for file, family in families_by_file.items():
-        if (sizes := family.checkpoints["google"].sizes(tensors)) is not None:
-            return _read_checkpoint(files, family, file, sizes, tensors)
+        if (inferred_config := family.checkpoints["google"].sizes(tensors)) is not None:
+            return _read_checkpoint(files, family, file, inferred_config, tensors)
     return None
 
 
@@ -187,9 +187,9 @@ def _read_checkpoint(
         tensors = model_garden_tensors(tensors, arguments["num_heads"])
         if arguments["activation"] == "gelu":
             arguments["activation"] = "gelu_tanh"  # the Model Garden's code computes the approximation
-    unstacked = unstack(tensors, layout.stacked)
-    weights = LazyTensors(lambda: unstacked)
-    read_head = functools.partial(layout.read_head, unstacked)
+    unstacked_tensors = unstack(tensors, layout.stacked)
+    weights = LazyTensors(lambda: unstacked_tensors)
+    read_head = functools.partial(layout.read_head, unstacked_tensors)
     return Checkpoint(files, "google", family, arguments, weights, read_head, file, unknown_keys)
 
 

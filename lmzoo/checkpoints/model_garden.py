@@ -9,7 +9,7 @@ from lmzoo.checkpoints.formats.tensor_file import Place, PlacedTensors, TensorFi
 
 _NAME = re.compile(r"(?:model/)?layer_with_weights-(\d+)/(.+)/\.ATTRIBUTES/VARIABLE_VALUE")
 _EMBEDDINGS = ("word_embeddings", "position_embeddings", "token_type_embeddings")  # in the order of the layers
-_PARTS = {
+_SUBLAYERS = {
     "_attention_layer/_query_dense": "attention/self/query",
     "_attention_layer/_key_dense": "attention/self/key",
     "_attention_layer/_value_dense": "attention/self/value",
@@ -58,6 +58,6 @@ def _get_original_name(name: str) -> str:
     if layer_number == len(_EMBEDDINGS):
         return f"bert/embeddings/LayerNorm/{layer_path}"
     sublayer, _, variable = layer_path.rpartition("/")
-    if sublayer in _PARTS:
-        return f"bert/encoder/layer_{layer_number - len(_EMBEDDINGS) - 1}/{_PARTS[sublayer]}/{variable}"
+    if sublayer in _SUBLAYERS:
+        return f"bert/encoder/layer_{layer_number - len(_EMBEDDINGS) - 1}/{_SUBLAYERS[sublayer]}/{variable}"
     return f"bert/pooler/dense/{layer_path}" if not sublayer and layer_number > len(_EMBEDDINGS) else name

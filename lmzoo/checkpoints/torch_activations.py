@@ -1,4 +1,4 @@
-"""Conversion between Keras names of activations and PyTorch class names, which Sentence Transformers stores."""
+"""Conversion between Keras activation names and the PyTorch class names that Sentence Transformers stores."""
 
 from __future__ import annotations
 

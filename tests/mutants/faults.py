@@ -358,8 +358,8 @@ FAULTS = (
     Fault(
         "tensors of a checkpoint that belong to no weight are left out without a word",
         "checkpoints/engine.py",
-        "if reason := _find_reason_to_ignore(layout, canonical, head, matched_names):",
-        'if reason := _find_reason_to_ignore(layout, canonical, head, matched_names) or "no part of the model":',
+        "if reason := _find_reason_to_ignore(layout, canonical_name, head, matched_names):",
+        'if reason := _find_reason_to_ignore(layout, canonical_name, head, matched_names) or "no part of the model":',
     ),
     Fault(
         "a kernel that a head has of its own is left out, as if it were another head's",
@@ -802,8 +802,8 @@ FAULTS = (
     Fault(
         "a symbol that was added to a SentencePiece model is lost in files",
         "checkpoints/tokenizers/config.py",
-        "if split_tokens.keys() != symbols:",
-        "if split_tokens.keys() < symbols and not symbols:",
+        "if mentioned_symbols.keys() != symbols:",
+        "if mentioned_symbols.keys() < symbols and not symbols:",
     ),
     Fault(
         "embeddings of new tokens are zeros",

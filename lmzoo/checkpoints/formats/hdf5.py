@@ -152,12 +152,12 @@ def convert_to_float16(array: np.ndarray) -> np.ndarray:
     if array.dtype not in ("float32", "float64"):
         return array
     with np.errstate(over="ignore"):
-        half_precision = array.astype("float16")
-    return half_precision if np.isfinite(half_precision).all() else array
+        float16_array = array.astype("float16")
+    return float16_array if np.isfinite(float16_array).all() else array
 
 
 def quantize_rows(array: np.ndarray) -> dict[str, np.ndarray]:
-    """Quantize a matrix: return its int8 values and the float32 scale of each row, by suffix of the name in the file.
+    """Quantize a matrix, and return its int8 values and the float32 scales of its rows, by suffix of their names.
 
     Each row is rounded to 255 evenly spaced values, up to its largest absolute value on either side of 0. Vectors,
     integers and arrays that are not finite are not quantized but returned as by `convert_to_float16`.
@@ -243,8 +243,8 @@ def _rewrite(
     Args:
         path: File to read.
         target_path: File to write, which may be `path`.
-        convert: Function from the name of an array, the array and the file to the arrays to write, by suffixes to the
-            name. The array with the suffix "" gets the attributes.
+        convert: Function from the name of an array, the array and the file to the arrays to write, by suffix of their
+            names. The array with the suffix "" gets the attributes.
     """
     import h5py
 
@@ -275,7 +275,7 @@ def _rewrite(
 
 
 def _compute_decoded_size(file: h5py.File) -> int:
-    """Return the bytes that a copy of a file takes at most if its int8 matrices with scales are decoded to float32."""
+    """Return the maximum size, in bytes, of a copy of a file with its int8 matrices decoded to float32."""
     import h5py
 
     sizes = []

@@ -1,4 +1,4 @@
-"""Safetensors files: one, or several shards with an index."""
+"""Safetensors files: a single file, or several shards with an index."""
 
 from __future__ import annotations
 
@@ -59,7 +59,11 @@ class SafetensorsFiles(TensorFile):
         super().__init__(Path(path), tensors_in_files(Path(path), _NAMES, self._read_header))
 
     def _read_header(self, file: Path) -> dict[str, Tensor]:
-        """Return the tensors in the header of a file by name, and record their positions."""
+        """Return the tensors in the header of a file by name, and record their positions.
+
+        Raises:
+            PresetError: If the file is missing or damaged, or its header is too long.
+        """
         check_is_weights(file)
         with file.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
@@ -109,9 +113,9 @@ def write_safetensors(path: str | Path, tensors: Arrays, metadata: Mapping[str, 
                 raise PresetError(f"{path}: there are two tensors called {name!r}.")
             if array.dtype.name not in _CODES:
                 raise PresetError(f"{path}: {name!r} holds {array.dtype}, expected one of {', '.join(_CODES)}.")
-            little_endian = array.astype(array.dtype.newbyteorder("<"), copy=False)
+            little_endian_array = array.astype(array.dtype.newbyteorder("<"), copy=False)
             start = end
-            end += values_file.write(little_endian.reshape(-1).view(np.uint8).data)
+            end += values_file.write(little_endian_array.reshape(-1).view(np.uint8).data)
             code = _CODES[array.dtype.name]
             header[name] = {"dtype": code, "shape": list(array.shape), "data_offsets": [start, end]}
         header_bytes = json.dumps(header, ensure_ascii=False).encode()

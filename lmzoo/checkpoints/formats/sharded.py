@@ -82,15 +82,21 @@ def tensors_in_files(
     return {tensor: tensors_by_shard[shard][tensor] for tensor, shard in shard_by_tensor.items()}
 
 
-def _read_index(directory: Path, name: str, spell: Callable[[str], str]) -> dict[str, Path]:
-    """Return the path of each tensor's shard according to an index, by the tensor name that `spell` returns."""
-    check_is_weights(directory / name)
-    weight_map = read_json(directory, name).get("weight_map")
+def _read_index(directory: Path, file_name: str, spell: Callable[[str], str]) -> dict[str, Path]:
+    """Return the path of each tensor's shard according to an index, by the tensor name that `spell` returns.
+
+    Raises:
+        PresetError: If the index is malformed, names a tensor twice, or names files outside the directory.
+    """
+    check_is_weights(directory / file_name)
+    weight_map = read_json(directory, file_name).get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(shard, str) for shard in weight_map.values()):
-        raise PresetError(f'{directory / name} must hold an object "weight_map": the name of a file for each tensor.')
+        raise PresetError(
+            f'{directory / file_name} must hold an object "weight_map": the name of a file for each tensor.'
+        )
     if not weight_map:
-        raise PresetError(f"{directory / name} names no tensors.")
+        raise PresetError(f"{directory / file_name} names no tensors.")
     shard_by_tensor = {spell(tensor): resolve_inside(directory, shard) for tensor, shard in weight_map.items()}
     if len(shard_by_tensor) < len(weight_map):
-        raise PresetError(f"{directory / name} names a tensor twice.")
+        raise PresetError(f"{directory / file_name} names a tensor twice.")
     return shard_by_tensor

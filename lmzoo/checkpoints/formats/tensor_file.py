@@ -1,4 +1,4 @@
-"""The base class of weight file readers, which read one tensor at a time by name."""
+"""Readers of weight files, one tensor at a time by name: the base class, and views that rename or reshape tensors."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class PlacedTensors(TensorFile):
 
 
 def strip_wrappers(file: TensorFile) -> TensorFile:
-    """Remove the prefixes that wrappers of PyTorch models add to every tensor name.
+    """Return the tensors of a file without the prefixes that wrappers of PyTorch models add to every name.
 
     The prefixes are `module.` from `DistributedDataParallel`, `_orig_mod.` from `torch.compile` and
     `_fsdp_wrapped_module.` from `FullyShardedDataParallel`, in any order.

@@ -67,8 +67,8 @@ class TensorFlowCheckpoint(TensorFile):
     """
 
     def __init__(self, prefix: str | os.PathLike[str]) -> None:
-        index = Path(f"{os.fspath(prefix).removesuffix('.index')}.index")
-        path = resolve_inside(index.parent, index.name)
+        index_file = Path(f"{os.fspath(prefix).removesuffix('.index')}.index")
+        path = resolve_inside(index_file.parent, index_file.name)
         check_is_weights(path)
         data_files = list(_iterate_data_files(path))
         path_prefix = path.with_suffix("").as_posix()
@@ -109,7 +109,7 @@ class TensorFlowCheckpoint(TensorFile):
         vars(self).pop("_reader", None)  # TensorFlow closes the files when the reader is deleted
 
 
-def _iterate_data_files(index: Path) -> Iterator[Path]:
+def _iterate_data_files(index_file: Path) -> Iterator[Path]:
     """Check and yield each data file of a checkpoint.
 
     The number of files is read from the names of existing files, so that missing files are detected.
@@ -117,12 +117,12 @@ def _iterate_data_files(index: Path) -> Iterator[Path]:
     Raises:
         PresetError: If a file is missing, empty or not weights.
     """
-    prefix = index.with_suffix("").name
+    prefix = index_file.with_suffix("").name
     pattern = re.compile(re.escape(prefix) + r"\.data-\d{5}-of-(\d{5})")
-    shard_counts = {match[1] for file in os.listdir(index.parent) if (match := pattern.fullmatch(file))}
+    shard_counts = {match[1] for file in os.listdir(index_file.parent) if (match := pattern.fullmatch(file))}
     for shard_count in sorted(shard_counts) or ["00001"]:
         for shard_index in range(int(shard_count)):
-            file = resolve_inside(index.parent, f"{prefix}.data-{shard_index:05}-of-{shard_count}")
+            file = resolve_inside(index_file.parent, f"{prefix}.data-{shard_index:05}-of-{shard_count}")
             check_is_weights(file)
             yield file
 

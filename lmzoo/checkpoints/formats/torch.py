@@ -55,8 +55,9 @@ class TorchFile(TensorFile):
             dict.
 
     Raises:
-        PresetError: If a file is missing, truncated or not written by PyTorch; if its pickle needs more than tensors;
-            if an entry is not a tensor; or if torch is not installed. `read` raises it if a checksum differs.
+        PresetError: If a file is missing, truncated or not written by PyTorch; if its pickle names globals that tensors
+            do not need; if an entry is not a tensor; or if torch is not installed. `read` raises it if a checksum
+            differs.
 
     Example:
 
@@ -77,14 +78,14 @@ class TorchFile(TensorFile):
         super().__init__(Path(path), tensors_in_files(Path(path), _NAMES, self._open_file))
 
     def _open_file(self, file: Path) -> dict[str, Tensor]:
-        state, other_entries, is_zip = _load(file)
+        state_dict, other_entries, is_zip = _load(file)
         self.extra.update(other_entries)
-        self._states[file] = state
+        self._states[file] = state_dict
         if is_zip:
             self._bytes_read[file] = 0
         return {
             name: Tensor(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), file)
-            for name, tensor in state.items()
+            for name, tensor in state_dict.items()
         }
 
     def read(self, name: str) -> np.ndarray:
@@ -146,13 +147,13 @@ def _load(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, object], bool]
             )
         if tensor.numel() * tensor.element_size() > file_size:
             raise PresetError(f"{file} has {file_size} bytes, too few for {name!r} with shape {tuple(tensor.shape)}.")
-    state: dict[str, torch.Tensor] = {}
+    state_dict: dict[str, torch.Tensor] = {}
     for name, tensor in content.items():
         for part_name, part_tensor in _split_fused(file, name, tensor):
-            if part_name in state:
+            if part_name in state_dict:
                 raise PresetError(f"{file} holds {part_name!r} twice: by itself and in a tensor with others.")
-            state[part_name] = part_tensor
-    return state, {key: value for key, value in other_entries.items() if _is_plain(value)}, is_zip
+            state_dict[part_name] = part_tensor
+    return state_dict, {key: value for key, value in other_entries.items() if _is_plain(value)}, is_zip
 
 
 def _convert_namespaces(value: Any) -> Any:
@@ -162,7 +163,12 @@ def _convert_namespaces(value: Any) -> Any:
 
 
 def _check_pickles(file: Path) -> bool:
-    """Check the globals in a file's pickles without executing them, and return whether the file is a zip."""
+    """Check the globals in a file's pickles without unpickling, and return whether the file is a zip.
+
+    Raises:
+        PresetError: If the file is damaged, compressed or a TorchScript program, or its pickles name other globals than
+            `_ALLOWED_GLOBALS`.
+    """
     with convert_damage_errors(f"{file} is not a whole file of PyTorch's"):
         with file.open("rb") as stream:
             is_zip = stream.read(4) == b"PK\x03\x04"
@@ -188,7 +194,11 @@ def _check_zip(file: Path) -> None:
 
 
 def _verify_checksums(file: Path) -> None:
-    """Verify the checksums of a zip file, which `torch.load` does not check for mapped files."""
+    """Verify the checksums of a zip file, which `torch.load` does not check for mapped files.
+
+    Raises:
+        PresetError: If a checksum differs, or the file cannot be read.
+    """
     with convert_damage_errors(f"{file} cannot be read as PyTorch's"), zipfile.ZipFile(file) as archive:
         damaged_entry = archive.testzip()
     if damaged_entry is not None:
@@ -207,7 +217,11 @@ def _check_pickle(file: Path, pickle_file: IO[bytes]) -> None:
 
 
 def _split_fused(file: Path, name: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the name and the tensor, or three such pairs if the tensor fuses query, key and value."""
+    """Yield the name and the tensor, or three such pairs if the tensor fuses query, key and value.
+
+    Raises:
+        PresetError: If a fused tensor cannot be split into three equal parts.
+    """
     match = _FUSED_NAME.fullmatch(name)
     if match is None:
         yield name, tensor

@@ -144,7 +144,7 @@ def config_table(keys: Mapping[str, str] = ENCODER_KEYS, ignored: tuple[str, ...
     keys_by_argument = {argument: key for key, argument in keys.items()}
     common_names = {name: keys_by_argument.get(ENCODER_KEYS[name], name) for name in _COMMON_NAMES}
     aliases = {name: key for name, key in common_names.items() if name != key}
-    overridable = {
+    overridable_fields = {
         "defaults": ENCODER_DEFAULTS,
         "training": {"attention_probs_dropout_prob": "dropout"},
         "values": {"activation": ACTIVATIONS},
@@ -154,7 +154,7 @@ def config_table(keys: Mapping[str, str] = ENCODER_KEYS, ignored: tuple[str, ...
         "allowed": {**RESTRICTED_KEYS, **table.pop("allowed", {})},
         "ignored": HARMLESS_KEYS | _CROSS_ENCODER_KEYS | {*ignored},
     }
-    return ConfigTable(keys=keys, **merged_fields, **{**overridable, **table})
+    return ConfigTable(keys=keys, **merged_fields, **{**overridable_fields, **table})
 
 
 def own_config_table(keys: Mapping[str, tuple[str, object]], **table: Any) -> ConfigTable:
@@ -336,7 +336,7 @@ def _open_with_tied(weights: LazyTensors, layout: HuggingFaceLayout, tied_names:
 
 
 def _read_head(files: JsonFiles, family: Family, weights: LazyTensors) -> StoredHead:
-    """Identify the stored heads by `architectures` and by the tensor names.
+    """Return the stored head and its alternatives, identified by `architectures` and by the tensor names.
 
     A file may also hold heads that `architectures` does not name, in addition to the named head or in place of it.
     Tasks can load these heads.
@@ -386,7 +386,7 @@ def _read_head_arguments(layout: HuggingFaceLayout, files: JsonFiles, kind: str,
             raise PresetError(f"{file}: The head returns {count} numbers, a TextRegressor only one. Load the backbone.")
         arguments = _read_output_activation(file, config)
     if kind == "seq2seq_lm":
-        arguments = _read_beams(files)
+        arguments = _read_beam_settings(files)
     if layout.pooling and kind in POOLING_TOKENS:
         pooling = config.get(layout.pooling, "cls")
         require_value(pooling in POOLINGS, file, layout.pooling, " or ".join(map(repr, POOLINGS)), pooling)
@@ -403,9 +403,12 @@ def _read_head_arguments(layout: HuggingFaceLayout, files: JsonFiles, kind: str,
 
 
 def _read_output_activation(file: Path, config: JsonObject) -> Arguments:
-    """Return the stored argument `output_activation` of a cross-encoder.
+    """Return the stored argument `output_activation` of a cross-encoder, or an empty dict if it is not stored.
 
-    Since Sentence Transformers 4, it has another key.
+    Its key in `config.json` changed in Sentence Transformers 4.
+
+    Raises:
+        PresetError: If the activation is not supported.
     """
     settings = config.get("sentence_transformers")
     if isinstance(settings, dict) and settings.get("activation_fn") is not None:
@@ -417,7 +420,7 @@ def _read_output_activation(file: Path, config: JsonObject) -> Arguments:
     return {} if activation is None else {"output_activation": read_activation(activation, key, file)}
 
 
-def _read_beams(files: JsonFiles) -> Arguments:
+def _read_beam_settings(files: JsonFiles) -> Arguments:
     """Return the beam search settings from `generation_config.json` or, in older checkpoints, `config.json`."""
     file_name = "generation_config.json"
     generation_config = files.read(file_name if (files.directory / file_name).is_file() else CONFIG_FILE)

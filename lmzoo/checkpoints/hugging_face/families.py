@@ -85,7 +85,10 @@ def detect_family(directory: Path, config: JsonObject, weights: LazyTensors, req
 
 
 def match_prefixes(architecture: str | None) -> list[Family]:
-    """Return the families with the longest class prefix, such as "Bert", that `architecture` starts with, if any."""
+    """Return the family with the longest class prefix, such as "Bert", that `architecture` starts with, as a list.
+
+    The list is empty if `architecture` is None or starts with no prefix.
+    """
     prefixes = {names_in_transformers(family).prefix: family for family in find_families_by_format("hf")}
     matches = {
         prefix: family for prefix, family in prefixes.items() if architecture and architecture.startswith(prefix)
@@ -117,12 +120,12 @@ def _refuse_other_class(file: Path, architecture: str | None, family: Family) ->
     if architecture is None:
         return
     # Families of the same model type may read each other's checkpoints, such as the encoder of a larger model.
-    all_names = [*map(names_in_transformers, find_families_by_format("hf"))]
-    prefixes = {names.prefix, *(other.prefix for other in all_names if other.model_type == names.model_type)}
+    family_names = [*map(names_in_transformers, find_families_by_format("hf"))]
+    prefixes = {names.prefix, *(other.prefix for other in family_names if other.model_type == names.model_type)}
     match = _FAMILY_AND_HEAD.fullmatch(architecture)
     is_other = not architecture.startswith(tuple(prefixes)) and bool(match_prefixes(architecture))
     is_unknown = match is not None and match[1] not in {*prefixes, "Auto"} and not match[1].endswith("Model")
-    is_variant = any(other.prefix.lower() in architecture.lower() for other in all_names)
+    is_variant = any(other.prefix.lower() in architecture.lower() for other in family_names)
     if is_other or (match and is_unknown and (match[3] or is_variant)):
         raise PresetError(
             f"{file}: `architectures` names {architecture!r}, a class of another family than {family.name}. If the "
@@ -138,9 +141,9 @@ def _refuse_other_class(file: Path, architecture: str | None, family: Family) ->
 
 def _match_tensors(directory: Path, tensors: TensorFile, candidates: Sequence[Family]) -> list[Family]:
     """Return the families that match the most tensor names, narrowed down by name prefixes and tokenizer files."""
-    num_matches = {family.name: _count_names(family.checkpoints["hf"], tensors) for family in candidates}
-    max_matches = max(num_matches.values(), default=0)
-    matches = [family for family in candidates if max_matches and num_matches[family.name] == max_matches]
+    match_counts = {family.name: _count_names(family.checkpoints["hf"], tensors) for family in candidates}
+    max_count = max(match_counts.values(), default=0)
+    matches = [family for family in candidates if max_count and match_counts[family.name] == max_count]
     stored_prefixes = {name.partition(".")[0] for name in tensors.names()}
     matches = [family for family in matches if names_in_transformers(family).base in stored_prefixes] or matches
     if len({names_in_transformers(family).model_type for family in matches}) == 1:  # such as a model and its encoder
@@ -160,7 +163,11 @@ def _match_tensors(directory: Path, tensors: TensorFile, candidates: Sequence[Fa
 
 
 def _rate_completeness(layout: Layout, tensors: TensorFile) -> tuple[int, int]:
-    """Return the number of stored tensors that a layout reads, and minus the number of tensors that the file lacks."""
+    """Return a rating of a layout, higher if it fits the stored tensors better.
+
+    Returns:
+        The number of stored tensors that the layout reads, and minus the number of its tensors that the file lacks.
+    """
     names = canonical_names(layout, tensors)
     templates = list_tensors(layout.backbone)
     patterns = [*map(name_pattern, templates)]
@@ -168,11 +175,11 @@ def _rate_completeness(layout: Layout, tensors: TensorFile) -> tuple[int, int]:
     return num_read, -sum("{" not in template and template not in names for template in templates)
 
 
-def _refuse_other_prefix(directory: Path, tensors: TensorFile, requested: Family) -> None:
-    """Raise an error if the tensor names have the prefix of a family other than `requested`."""
-    module_names = {name.partition(".")[0] for name in list_tensors(requested.checkpoints["hf"].backbone)}
+def _refuse_other_prefix(directory: Path, tensors: TensorFile, requested_family: Family) -> None:
+    """Raise an error if the tensor names have the prefix of a family other than `requested_family`."""
+    module_names = {name.partition(".")[0] for name in list_tensors(requested_family.checkpoints["hf"].backbone)}
     stored_prefixes = {name.partition(".")[0] for name in tensors.names()} - module_names
-    expected_prefix = names_in_transformers(requested).base
+    expected_prefix = names_in_transformers(requested_family).base
     names_by_prefix = {names_in_transformers(family).base: family.name for family in find_families_by_format("hf")}
     if expected_prefix in stored_prefixes or not (
         other_families := [
@@ -181,13 +188,13 @@ def _refuse_other_prefix(directory: Path, tensors: TensorFile, requested: Family
     ):
         return
     raise PresetError(
-        f"{directory}: the tensors' names are those of {other_families[0]}, but `family` is {requested.name!r}.",
+        f"{directory}: the tensors' names are those of {other_families[0]}, but `family` is {requested_family.name!r}.",
         "family",
     )
 
 
 def _count_names(layout: Layout, tensors: TensorFile) -> int:
-    """Return the number of tensors with names in a layout, or 0 if the layout's token embeddings are missing."""
+    """Return the number of stored tensors that a layout lists, or 0 if its token embeddings are not stored."""
     try:
         names = canonical_names(layout, tensors)
     except PresetError:  # the layout has one name for two tensors

@@ -98,7 +98,7 @@ def _fits_count(kind: str, count: int | None, config: JsonObject) -> bool:
 
 
 def _labels_tokens(layout: Layout, tensors: Mapping[str, Shape], config: JsonObject) -> bool:
-    """Return whether a head labels tokens instead of texts: its labels mark spans, or there is no pooler."""
+    """Return whether a head classifies tokens, not texts: its labels mark spans, or the file lacks the pooler."""
     names_by_id = config.get("id2label")
     labels = list(names_by_id.values()) if isinstance(names_by_id, Mapping) else []
     if all(isinstance(label, str) for label in labels) and marks_spans(labels or None):
@@ -149,7 +149,7 @@ def read_classes(file: Path, config: JsonObject, count: int) -> Arguments:
 
 
 def _sort_labels(names: object, count: int) -> list[str] | None:
-    """Return the class names in the order of their ids, or None if a name is repeated or an id is missing."""
+    """Return the class names in the order of their ids, or None if `names` lacks an id or repeats a name."""
     if not isinstance(names, Mapping) or names.keys() != {str(i) for i in range(count)}:
         return None
     labels = [names[str(i)] for i in range(count)]

@@ -56,7 +56,15 @@ def open_tensorflow_model(directory: Path) -> TensorFile:
 
 
 def _open_file(open_files: contextlib.ExitStack, path: Path) -> dict[str, Place]:
-    """Open one file and return its tensors by their PyTorch names."""
+    """Open one file and return its tensors by their PyTorch names.
+
+    Args:
+        open_files: Stack that closes the file.
+        path: Path of the file.
+
+    Raises:
+        PresetError: If the file is damaged or not written by transformers, or copies of a weight differ in shape.
+    """
     file = Hdf5File(path)
     open_files.callback(file.close)
     stored_names = list(file.names())
@@ -88,6 +96,9 @@ def _load(file: TensorFile, names: Sequence[str], array: np.ndarray) -> np.ndarr
         file: File of the copies.
         names: Names of the copies in the file.
         array: Values of the first copy.
+
+    Raises:
+        PresetError: If two copies differ.
     """
     first_name, *other_names = names
     for name in other_names:
@@ -126,7 +137,7 @@ def _check_origin(path: Path, tensor_names: Sequence[str], is_shard: bool) -> No
     """Check that the tensors belong to a single transformers model.
 
     Raises:
-        PresetError: If the tensors are of another origin; the message says how to convert the file.
+        PresetError: If they do not; the message says what the file holds instead.
     """
     unexpected_name = next((name for name in tensor_names if not name.endswith(":0")), None)
     if not tensor_names or unexpected_name:

@@ -95,7 +95,7 @@ def keras_hub_layout(
     Args:
         layers: Path of a layer outside the blocks -> its path in the file.
         blocks: Path template of the blocks, such as "block_{i}".
-        keys: Configuration keys of the family in addition to the keys of every family.
+        keys: Configuration keys of the family in addition to the keys that all families share.
         omitted: Arguments that the configuration lacks, as in `ConfigTable.omitted`.
         transforms: Path of a weight that is stored in another shape -> the transform.
         dense_in_head: Whether the classification head has a dense layer before its output layer.
@@ -191,7 +191,9 @@ def to_keras_hub(tensors: Arrays, layout: KerasHubLayout, config: Arguments) -> 
 
 
 def _refuse_other_networks(family: Family, unknown_keys: Arguments, file: Path) -> None:
-    """Check the unknown keys that change the network in transformers, and may do so in another version of KerasHub.
+    """Check the values of unknown keys that change the network in transformers.
+
+    Another version of KerasHub may give such keys the same meaning.
 
     Raises:
         PresetError: If such a key has an unsupported value.
@@ -244,11 +246,15 @@ def find_keras_hub(files: JsonFiles) -> Checkpoint | None:
 
     def open_tensors() -> TensorFile:
         weights_file = open_weights(directory / MODEL_WEIGHTS_FILE)
-        backbone = join_heads(weights_file, arguments["num_heads"], _find_heads_axis)
+        backbone_tensors = join_heads(weights_file, arguments["num_heads"], _find_heads_axis)
         if layout.group_size:
-            backbone = _number_by_group(backbone, layout.block, arguments[layout.group_size])
+            backbone_tensors = _number_by_group(backbone_tensors, layout.block, arguments[layout.group_size])
         has_head_weights = head and layout.heads.get(head)
-        return add_head(backbone, open_weights(directory / TASK_WEIGHTS_FILE)) if has_head_weights else backbone
+        return (
+            add_head(backbone_tensors, open_weights(directory / TASK_WEIGHTS_FILE))
+            if has_head_weights
+            else backbone_tensors
+        )
 
     module_notes = {"modules": describe(head_arguments)} if head == "embedding" else {}
     notes = {**module_notes, **reader.report(directory)}

@@ -76,7 +76,7 @@ def read_class_name(serialized_object: JsonObject) -> str | None:
 
 
 def open_weights(path: Path) -> TensorFile:
-    """Open a file of weights, with the current names for the layers in files of early versions of Keras."""
+    """Open a weights file, with the current layer names if an early version of Keras wrote it."""
     file = Hdf5File(path)
     if any(name.startswith(_LAYERS) for name in file.names()):
         return file
@@ -161,7 +161,7 @@ def embedder_config(
 
 
 def write_embedder_preprocessor(target: Path, prefix: str, sequence_length: int) -> None:
-    """Write the preprocessor of an embedder whose tokenizer is already written, and add it to `task.json`."""
+    """Write an embedder's preprocessor to its own file and to `task.json`, after its tokenizer has been written."""
     config = {"tokenizer": read_json(target, TOKENIZER_FILE), "sequence_length": sequence_length}
     preprocessor = _serialize(
         f"{prefix}TextEmbedderPreprocessor",
@@ -177,7 +177,7 @@ def _serialize(name: str, config: Arguments) -> Arguments:
 
 
 def add_head(backbone: TensorFile, head: TensorFile) -> TensorFile:
-    """Combine the tensors of a backbone's file and of its head's file, adding "head/" to the names of the latter."""
+    """Combine the tensors of a backbone and of its head, adding "head/" to the names of the head's tensors."""
     places = {name: Place(backbone, name) for name in backbone.names()}
     places |= {HEAD_PREFIX + name: Place(head, name) for name in head.names()}
     return PlacedTensors(backbone.path.parent, places)

@@ -138,7 +138,7 @@ class SentenceCheckpoint:
         return checkpoint.load(model, with_head)
 
     def load_shared(self, model: HasHead) -> list[str]:
-        """Load the backbone of a task, and its head if the files hold all of its weights; see `Checkpoint`."""
+        """Load the backbone of a task, and its head if the files hold all weights of the head; see `Checkpoint`."""
         return self._part_for(model).load_shared(model)
 
     def close(self) -> None:
@@ -176,7 +176,7 @@ def find_sentence_transformers(files: JsonFiles, family: str | None = None) -> S
         raise PresetError(
             f"{transformer_directory} holds no model of Hugging Face's: its config.json names no `model_type`."
         )
-    sequence_length, lowercase = _read_length(reader, transformer_files, settings["model_type"])
+    sequence_length, lowercase = _read_length_and_case(reader, transformer_files, settings["model_type"])
     transformer = dataclasses.replace(transformer, sequence_length=sequence_length)
     if settings["model_type"] == _CROSS_ENCODER:
         task = _read_cross_encoder(directory, transformer, modules, settings)
@@ -220,16 +220,20 @@ def _read_settings(reader: KeyReader, files: JsonFiles) -> Arguments:
     return settings
 
 
-def _read_length(reader: KeyReader, files: JsonFiles, model_type: str) -> tuple[int | None, bool]:
-    """Return `max_seq_length` and `do_lower_case` of the Transformer, or (None, False) if no file sets them."""
-    task, method_output, output = _TASKS[model_type]
+def _read_length_and_case(reader: KeyReader, files: JsonFiles, model_type: str) -> tuple[int | None, bool]:
+    """Return `max_seq_length` and `do_lower_case` of the Transformer, or (None, False) if no file sets them.
+
+    Raises:
+        PresetError: If a setting is invalid or not supported; the message names the file and the key.
+    """
+    task_name, method_output_name, output_name = _TASKS[model_type]
     table = ConfigTable(
         keys={"max_seq_length": "length", "do_lower_case": "lowercase"},
         defaults={"max_seq_length": None, "do_lower_case": False},
         allowed={
-            "transformer_task": (task,),
-            "modality_config": ({"text": {"method": "forward", "method_output_name": method_output}},),
-            "module_output_name": (output,),
+            "transformer_task": (task_name,),
+            "modality_config": ({"text": {"method": "forward", "method_output_name": method_output_name}},),
+            "module_output_name": (output_name,),
             **{key: ({}, None) for key in _EMPTY},
             **dict.fromkeys(_UNSET, (None,)),
         },
@@ -282,7 +286,11 @@ def _read_embedder(
 
 
 def _check_shapes(layers: list[dict[str, Any]], weights: LazyTensors) -> None:
-    """Check, before building any layer, that the output sizes of dense layers match their stored tensors."""
+    """Check, before building any layer, that the output sizes of dense layers match their stored tensors.
+
+    Raises:
+        PresetError: If an output size differs; the message names the file.
+    """
     for layer_number, layer in enumerate(layers):
         if layer["kind"] != "dense":
             continue

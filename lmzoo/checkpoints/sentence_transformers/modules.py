@@ -34,7 +34,7 @@ _ENTRY = ConfigTable(
     ignored=("idx",),
 )
 _VECTOR = "sentence_embedding"  # the only input and output of lmzoo's layers
-_PLACES = {"module_input_name": (_VECTOR,), "module_output_name": (_VECTOR, None)}
+_INPUT_AND_OUTPUT = {"module_input_name": (_VECTOR,), "module_output_name": (_VECTOR, None)}
 _WIDTHS = ("embedding_dimension", "word_embedding_dimension")  # the first one takes precedence
 _POOLING = ConfigTable(
     keys={"pooling_mode": "pooling"},
@@ -47,11 +47,11 @@ _LAYERS = {
     "dense": ConfigTable(
         keys={"in_features": "width", "out_features": "units", "bias": "use_bias", "activation_function": "activation"},
         defaults={"bias": True, "activation_function": "torch.nn.modules.activation.Tanh"},
-        allowed={**_PLACES, "use_residual": (False,)},
+        allowed={**_INPUT_AND_OUTPUT, "use_residual": (False,)},
     ),
     "layer_norm": ConfigTable(keys={"dimension": "width"}),
     "dropout": ConfigTable(keys={"dropout": "rate"}, defaults={"dropout": 0.2}),
-    "normalize": ConfigTable(keys={}, allowed=_PLACES),
+    "normalize": ConfigTable(keys={}, allowed=_INPUT_AND_OUTPUT),
 }
 # Argument of a layer -> its check, and a description of valid values.
 _CHECKS: dict[str, tuple[Callable[[object], bool], str]] = {
@@ -171,7 +171,11 @@ def _read_pooling(reader: KeyReader, module: Module, hidden_dim: int) -> list[st
 
 
 def _read_layers(reader: KeyReader, modules: Sequence[Module], width: int) -> Iterator[dict[str, Any]]:
-    """Yield the entry of `TextEmbedder.projection` for each module; the first module takes vectors of size `width`."""
+    """Yield the entry of `TextEmbedder.projection` for each module; the first module takes vectors of width `width`.
+
+    Raises:
+        PresetError: If a module is not supported, or takes vectors of another width than the previous module returns.
+    """
     for module in modules:
         layer = _read_layer(reader, module)
         if layer.pop("width", width) != width:

@@ -40,7 +40,7 @@ def check_embedder(model: Any, preprocessor: Preprocessor | None, to: str) -> No
         to: Name of the format, "hf" or "keras_hub".
 
     Raises:
-        PresetError: If the format cannot express an argument; the message names it.
+        PresetError: If the format cannot express an argument; the message names the argument.
     """
     if to != "hf":  # KerasHub has neither argument
         for name in ("projection", "default_prompt"):
@@ -69,7 +69,7 @@ def check_embedder(model: Any, preprocessor: Preprocessor | None, to: str) -> No
 
 
 def write_length(target: Path, preprocessor: Preprocessor) -> None:
-    """Write a preprocessor's sequence length and, if the tokenizer's settings lack it, the padding token."""
+    """Write a preprocessor's sequence length, and add the padding token to the tokenizer's settings if they lack it."""
     write_json(target, LENGTH_FILES[0], {"max_seq_length": preprocessor.sequence_length, "do_lower_case": False})
     settings = read_json(target, TOKENIZER_SETTINGS_FILE)
     tokenizer = preprocessor.tokenizer
@@ -107,8 +107,8 @@ def write_modules(target: Path, model: Any, weights: dict[str, np.ndarray]) -> N
         "default_prompt_name": model.default_prompt,
         "similarity_fn_name": model.similarity,
     }
-    if (truncation := _find_truncation(model)) is not None:
-        settings["truncate_dim"] = truncation
+    if (truncated_width := _find_truncated_width(model)) is not None:
+        settings["truncate_dim"] = truncated_width
     write_json(target, SETTINGS_FILE, settings)
 
 
@@ -126,7 +126,7 @@ def split_off_modules(tensors: Arrays, collected: dict[str, np.ndarray]) -> Iter
             yield name, array
 
 
-def _find_truncation(model: Any) -> int | None:
+def _find_truncated_width(model: Any) -> int | None:
     last_layer = model.projection[-1] if model.projection and not model.normalize else {}
     return last_layer["units"] if last_layer.get("kind") == "truncate" else None
 
@@ -134,7 +134,7 @@ def _find_truncation(model: Any) -> int | None:
 def _list_layers(model: Any) -> list[dict[str, Any]]:
     """Return the layers after pooling, except for a final truncation, which is stored as a setting."""
     layers = [dict(layer) for layer in model.projection]
-    if _find_truncation(model) is not None:
+    if _find_truncated_width(model) is not None:
         return layers[:-1]
     return [*layers, {"kind": "normalize"}] if model.normalize else layers
 

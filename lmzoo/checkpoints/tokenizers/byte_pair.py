@@ -89,7 +89,7 @@ class BytePairFormat(_MergesFormat[BytePairTokenizer]):
         return super().fits(pipeline) and bool(pipeline.get("normalizer")) == self.normalizes
 
     def read_pipeline_vocabulary(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
-        """Read the vocabulary and merges, and append added tokens up to the last special token that is missing."""
+        """Read the vocabulary and merges, and append added tokens up to the last special token missing from them."""
         arguments = super().read_pipeline_vocabulary(pipeline, special_tokens)
         tokens = [*arguments["vocabulary"]]
         missing_special_tokens = {*special_tokens} - {*tokens}
@@ -156,7 +156,7 @@ class NormalizedBytePairFormat(BytePairFormat):
         return backend
 
     def processor(self, packing: Packing, tokenizer: BytePairTokenizer) -> PostProcessor:
-        """Return a post-processor that also trims offsets, as lmzoo's tokenizer does."""
+        """Return the post-processor that applies a packing and trims offsets, as lmzoo's tokenizer does."""
         from tokenizers import processors
 
         trimming_processor = processors.ByteLevel(trim_offsets=True, add_prefix_space=tokenizer.add_prefix_space)
@@ -215,9 +215,17 @@ def _warn_about_offsets(post_processor: JsonObject | None, file: Path) -> None:
         )
 
 
-def _read_dictionary(file: Path, tokens: Sequence[str]) -> list[str]:
-    """Return the tokens in fairseq's dictionary, which lists most of them as ids in GPT-2's vocabulary, `tokens`."""
-    token_by_id = {str(token_id): token for token_id, token in enumerate(tokens)}
+def _read_dictionary(file: Path, gpt2_tokens: Sequence[str]) -> list[str]:
+    """Return the tokens in fairseq's dictionary, which lists most of them as ids in GPT-2's vocabulary.
+
+    Args:
+        file: Path of the dictionary.
+        gpt2_tokens: Tokens of GPT-2's vocabulary.
+
+    Raises:
+        PresetError: If a line is malformed or has an unknown id; the message names the line.
+    """
+    token_by_id = {str(token_id): token for token_id, token in enumerate(gpt2_tokens)}
     dictionary_tokens = []
     for line_number, line in enumerate(read_lines(file), 1):
         id_or_token, _, count = line.rpartition(" ")

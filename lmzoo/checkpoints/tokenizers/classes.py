@@ -1,4 +1,4 @@
-"""Tokenizer classes of transformers, and detection of the class in a directory."""
+"""Tokenizer classes of transformers, and detection of the class of the tokenizer in a directory."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def get_family_class(family: Family) -> TokenizerClass:
 
 
 def list_tokenizer_classes() -> dict[str, TokenizerClass]:
-    """Return the supported tokenizer classes by name, starting with families that have default special tokens."""
+    """Return the supported tokenizer classes by name, beginning with families that have default special tokens."""
     classes: dict[str, TokenizerClass] = {}
     for tokenizer_class in _list_family_classes():
         if tokenizer_class.name:
@@ -143,7 +143,7 @@ def find_class(files: JsonFiles, family_class: TokenizerClass, pipeline: JsonObj
 def _find_by_files(directory: Path, candidates: Sequence[TokenizerClass]) -> TokenizerClass | None:
     """Return the first candidate with vocabulary files in a directory, or None if no candidate has any.
 
-    Among candidates that share these files, one that fits their tokens is preferred.
+    Among candidates that share these files, a candidate that fits the tokens in the files is preferred.
     """
     candidates_with_files = [
         (candidate, files)
@@ -186,7 +186,10 @@ def find_class_with_packing(tokenizer: Tokenizer, packing: Packing, family: Fami
 
 
 def find_tokenizer_classes(tokenizer: Tokenizer) -> list[TokenizerClass]:
-    """Return the transformers classes equivalent to a tokenizer, if possible with the same special tokens."""
+    """Return the transformers classes for a tokenizer's type.
+
+    If the tokenizer has all special tokens of some of these classes, only these classes are returned.
+    """
     candidates = [
         candidate for candidate in list_tokenizer_classes().values() if candidate.tokenizer is type(tokenizer)
     ]

@@ -129,7 +129,7 @@ def read_tokens(files: JsonFiles, tokenizer: Tokenizer, pipeline: JsonObject | N
     ids_by_token = {token: id for id, token in enumerate(tokenizer.vocabulary)}
     default_tokens = {token.content: token for token in tokenizer.text_tokens}
     symbols = format.symbols(tokenizer)
-    split_tokens: dict[str, AddedToken] = {}  # in the order of the files
+    mentioned_symbols: dict[str, AddedToken] = {}  # in the order of the files
     added_tokens: dict[str, AddedToken] = {}
     new_ids: dict[str, tuple[int, Path]] = {}
     roles: Arguments = {}
@@ -145,7 +145,7 @@ def read_tokens(files: JsonFiles, tokenizer: Tokenizer, pipeline: JsonObject | N
                 f"{file} adds the token {content!r} with the id {id}, but it has the id {ids_by_token[content]}."
             )
         if content in symbols:
-            split_tokens[content] = _make_added_token(flags, bool(attribute), split_tokens.get(content))
+            mentioned_symbols[content] = _make_added_token(flags, bool(attribute), mentioned_symbols.get(content))
         elif content in tokenizer.special_tokens:
             if (
                 content in default_tokens
@@ -158,17 +158,17 @@ def read_tokens(files: JsonFiles, tokenizer: Tokenizer, pipeline: JsonObject | N
                 f"{', '.join(tokenizer.special_tokens)} whole."
             )
         else:
-            special = bool(attribute) or (content in added_tokens and added_tokens[content].special)
-            added_tokens[content] = _make_added_token(flags, special, added_tokens.get(content))
+            is_special = bool(attribute) or (content in added_tokens and added_tokens[content].special)
+            added_tokens[content] = _make_added_token(flags, is_special, added_tokens.get(content))
             if id is not None:
                 new_ids.setdefault(content, (id, file))
             if (role := format.tokens.get(attribute)) is not None:
                 roles[role] = content
-    if split_tokens.keys() != symbols:  # transformers adds all symbols or none, so people added these
-        added_tokens |= split_tokens
-    elif split_tokens:
+    if mentioned_symbols.keys() != symbols:  # transformers adds all symbols or none, so people added these
+        added_tokens |= mentioned_symbols
+    elif mentioned_symbols:
         warnings.warn(
-            f"{files.directory}: with these files, transformers splits texts at {' '.join(split_tokens)} before "
+            f"{files.directory}: with these files, transformers splits texts at {' '.join(mentioned_symbols)} before "
             "SentencePiece sees them. In lmzoo, SentencePiece sees whole texts, as in ALBERT's pre-training.",
             stacklevel=2,
         )
@@ -186,13 +186,13 @@ def find_file_that_adds(token: str, files: JsonFiles) -> Path:
     return next(file for file, content in added_tokens if content == token)
 
 
-def _make_added_token(flags: JsonObject, special: bool, earlier_mention: AddedToken | None) -> AddedToken:
+def _make_added_token(flags: JsonObject, is_special: bool, earlier_mention: AddedToken | None) -> AddedToken:
     """Return an added token with the stored flags or, if `flags` holds none, the flags of an earlier mention."""
     stored_flags = {field.name: flags[field.name] for field in fields(AddedToken) if field.name in flags}
     if earlier_mention is not None and len(stored_flags) == 1:
-        return replace(earlier_mention, special=special or earlier_mention.special)
-    special = special or bool(stored_flags.get("special"))
-    return AddedToken(**{"normalized": not special, **stored_flags, "special": special})
+        return replace(earlier_mention, special=is_special or earlier_mention.special)
+    is_special = is_special or bool(stored_flags.get("special"))
+    return AddedToken(**{"normalized": not is_special, **stored_flags, "special": is_special})
 
 
 def _sort_by_id(

@@ -86,7 +86,7 @@ def read_tokenizer(
             or settings are not supported; the message names the file.
     """
     family_class = _find_transformers_class(cls, special_tokens or {})
-    return _read_stored(JsonFiles(directory), family_class, vocabulary_size, max_characters).tokenizer
+    return _read_stored_tokenizer(JsonFiles(directory), family_class, vocabulary_size, max_characters).tokenizer
 
 
 def read_tokenizer_and_packing(
@@ -107,14 +107,20 @@ def read_tokenizer_and_packing(
         PresetError: If a file is missing or damaged, or the tokenizer or the packing is not supported.
     """
     family_class = get_family_class(family)
-    stored = _read_stored(files, family_class, vocabulary_size, max_characters)
-    if stored.peer is None:
-        return stored.tokenizer, family.packing
+    stored_tokenizer = _read_stored_tokenizer(files, family_class, vocabulary_size, max_characters)
+    if stored_tokenizer.peer is None:
+        return stored_tokenizer.tokenizer, family.packing
     with add_file_to_errors(files.directory / PIPELINE_FILE):
-        packing = read_packing(files, stored.peer, family_class, stored.tokenizer, stored.pipeline)
-    if stored.peer.name == family_class.name and not packing.overhead(pair=True) and family_class.packing == NO_PACKING:
-        return stored.tokenizer, family.packing
-    return stored.tokenizer, packing
+        packing = read_packing(
+            files, stored_tokenizer.peer, family_class, stored_tokenizer.tokenizer, stored_tokenizer.pipeline
+        )
+    if (
+        stored_tokenizer.peer.name == family_class.name
+        and not packing.overhead(pair=True)
+        and family_class.packing == NO_PACKING
+    ):
+        return stored_tokenizer.tokenizer, family.packing
+    return stored_tokenizer.tokenizer, packing
 
 
 def _find_transformers_class(cls: type[Tokenizer], special_tokens: SpecialTokens) -> TokenizerClass:
@@ -125,20 +131,20 @@ def _find_transformers_class(cls: type[Tokenizer], special_tokens: SpecialTokens
     )
 
 
-def _read_stored(
+def _read_stored_tokenizer(
     files: JsonFiles, family_class: TokenizerClass, vocabulary_size: int | None, max_characters: int
 ) -> _Stored:
     is_word_level = issubclass(family_class.tokenizer, WordLevelTokenizer)
     with add_file_to_errors(files.directory):
         if is_word_level:
-            stored = _Stored(
+            stored_tokenizer = _Stored(
                 *_read_word_tokenizer(files.directory, family_class.tokenizer, vocabulary_size, max_characters)
             )
         else:
-            stored = _read_subword_tokenizer(files, family_class)
+            stored_tokenizer = _read_subword_tokenizer(files, family_class)
     if vocabulary_size is not None:
-        _check_size(files, stored.tokenizer, vocabulary_size, stored.file, exact=is_word_level)
-    return stored
+        _check_size(files, stored_tokenizer.tokenizer, vocabulary_size, stored_tokenizer.file, exact=is_word_level)
+    return stored_tokenizer
 
 
 def write_tokenizer(
@@ -219,7 +225,7 @@ def write_tokenizer(
 
 
 def _find_packing_to_write(tokenizer: Tokenizer, name: str) -> Packing | None:
-    """Return the packing of the transformers class `name`, or None if `tokenizer.json` has this packing by default."""
+    """Return the packing of the transformers class `name` if it differs from the packing of the format, else None."""
     tokenizer_class = list_tokenizer_classes().get(name)
     written_packing = get_format(type(tokenizer)).packing(tokenizer)
     if tokenizer_class is None or written_packing is None or not tokenizer_class.can_be(tokenizer.special_tokens):
@@ -262,9 +268,9 @@ def _read_subword_tokenizer(files: JsonFiles, family_class: TokenizerClass) -> _
     if pipeline is None or "class_name" not in pipeline:
         return _read_transformers_tokenizer(files, family_class, pipeline)
     tokenizer, file = read_keras_hub_tokenizer(directory, pipeline, family_class.special_tokens)
-    stored_tokenizer = tokenizer
-    tokenizer = get_format(type(stored_tokenizer)).of_keras_hub(
-        stored_tokenizer, lambda: _guess_lowercase(files, file, stored_tokenizer)
+    keras_hub_tokenizer = tokenizer
+    tokenizer = get_format(type(keras_hub_tokenizer)).of_keras_hub(
+        keras_hub_tokenizer, lambda: _guess_lowercase(files, file, keras_hub_tokenizer)
     )
     if type(tokenizer) not in (family_class.tokenizer, get_format(family_class.tokenizer).alternative):
         raise PresetError(
@@ -388,7 +394,7 @@ def _describe_missing_files(directory: Path, file_sets: list[tuple[str, ...]]) -
 
 
 def _guess_lowercase(files: JsonFiles, file: Path, tokenizer: Tokenizer) -> bool:
-    """Guess whether to lowercase text, if the files do not specify it; see `read_tokenizer`."""
+    """Guess whether to lowercase text for a tokenizer whose files do not specify it; see `read_tokenizer`."""
     directory = files.directory
     capitalized_token = next((token for token in tokenizer.vocabulary if re.match("(##|▁)?[A-Z]", token)), None)
     if "model_type" in files.read_if_present(CONFIG_FILE):  # a checkpoint of transformers

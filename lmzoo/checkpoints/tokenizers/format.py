@@ -36,7 +36,7 @@ class TokenizerFormat(ABC, Generic[T]):
         file_counts: Whether the vocabulary files take precedence over `tokenizer.json`.
         alternative: Another tokenizer class that models of the same family may have, or None.
         model_type: Type of the model in `tokenizer.json`.
-        tokens: Attribute of a transformers tokenizer -> attribute of lmzoo's tokenizer.
+        tokens: Attribute of a transformers tokenizer for a special token -> attribute of lmzoo's tokenizer for it.
         settings: Key of tokenizer_config.json -> the constructor argument and the default value in transformers.
         allowed: Key of tokenizer_config.json -> the supported values; the first one is written.
         without_effect: Key of tokenizer_config.json that lmzoo ignores -> the values that match its behavior. Other
@@ -115,7 +115,7 @@ class TokenizerFormat(ABC, Generic[T]):
         """Return the tokenizer to write into `tokenizer.json`, or None if the file cannot express it."""
 
     def packing(self, tokenizer: T) -> Packing | None:
-        """Return the packing in `pipeline`, or None if all classes with such a tokenizer have the same packing."""
+        """Return the packing of the tokenizer that `pipeline` returns, or None if it never needs to be replaced."""
         return None
 
     def processor(self, packing: Packing, tokenizer: T) -> PostProcessor:
@@ -138,7 +138,7 @@ class TokenizerFormat(ABC, Generic[T]):
         return set()
 
     def with_flags(self, token: AddedToken, flags: JsonObject) -> AddedToken:
-        """Return a special token with those of a file's `flags` that `token_flags` lists."""
+        """Return a copy of a special token with those `flags` from a file that affect ids (`token_flags`)."""
         stored_flags: Arguments = {name: bool(flags[name]) for name in self.token_flags if name in flags}
         return replace(token, **stored_flags)
 

@@ -58,7 +58,7 @@ def holds_tokenizer(directory: Path, cls: type[Tokenizer]) -> bool:
 
 
 def select_format(pipeline: JsonObject, directory: Path, preferred: TokenizerFormat[Any]) -> TokenizerFormat[Any]:
-    """Return the format for the model in `tokenizer.json`, which is `preferred` if several match.
+    """Return the format for the model in `tokenizer.json`: `preferred` if it fits, else the first of the model's type.
 
     Args:
         pipeline: Content of `tokenizer.json`.

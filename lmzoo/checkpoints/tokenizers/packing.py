@@ -33,9 +33,9 @@ def read_packing(
 ) -> Packing:
     """Return the packing of the tokenizer in a directory.
 
-    As in transformers, most tokenizer classes have a fixed packing. For other classes, and for files that name no class
-    if the tokenizer is not of the family's class, `post_processor` in `tokenizer.json` determines the packing or,
-    without that file, `add_bos_token` and `add_eos_token`.
+    As in transformers, most tokenizer classes have a fixed packing. For other classes, and if the files name no class
+    and the tokenizer is not of the family's class, `post_processor` in `tokenizer.json` determines the packing or,
+    without that file, `add_bos_token` and `add_eos_token` in `tokenizer_config.json`.
 
     Args:
         files: JSON files of the checkpoint.
@@ -72,15 +72,21 @@ def read_packing(
     return packing
 
 
-def _make_packing(tokenizer: Tokenizer, start: bool, end: bool) -> Packing:
-    """Return the packing for the flags `add_bos_token`, passed as `start`, and `add_eos_token`, passed as `end`."""
-    start_token = (tokenizer.start_token or "") if start else ""
-    end_token = (tokenizer.end_token or "") if end else ""
-    return Packing(start_token, end_token, tuple(filter(None, (end_token, start_token))), segments=start or end)
+def _make_packing(tokenizer: Tokenizer, adds_start: bool, adds_end: bool) -> Packing:
+    """Return the packing for the flags `add_bos_token` (`adds_start`) and `add_eos_token` (`adds_end`)."""
+    start_token = (tokenizer.start_token or "") if adds_start else ""
+    end_token = (tokenizer.end_token or "") if adds_end else ""
+    return Packing(
+        start_token, end_token, tuple(filter(None, (end_token, start_token))), segments=adds_start or adds_end
+    )
 
 
 def _convert_processor(processor: Any, tokenizer: Tokenizer, file: Path) -> Packing | None:
-    """Return the packing of a `post_processor`, or None if it adds neither special tokens nor segments."""
+    """Return the packing of a `post_processor`, or None if it adds neither special tokens nor segments.
+
+    Raises:
+        PresetError: If the processor is not supported, or its token ids differ from the vocabulary's.
+    """
     if processor is None:
         return None
     processor_type = processor.get("type")

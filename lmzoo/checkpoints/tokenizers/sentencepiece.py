@@ -74,6 +74,9 @@ class _ModelFormat(TokenizerFormat[SentencePieceTokenizer]):
 
         `tokenizer.json` lacks the types of tokens, so they are inferred: an added token with score 0 is user-defined,
         and other tokens are normal, except for special tokens and the unknown token.
+
+        Raises:
+            ValueError: If the vocabulary, `unk_id` or the normalization rules are malformed.
         """
         added_ids = {token.get("id") for token in pipeline.get("added_tokens") or []}
         model = pipeline["model"]
@@ -245,7 +248,7 @@ def _check_normalizer(pipeline: JsonObject, file: Path, types: Sequence[str]) ->
 
 
 class XlmRobertaFormat(_ModelFormat):
-    """The format of `XlmRobertaTokenizer`: a model file with three special tokens and without ALBERT's clean-up."""
+    """The format of `XlmRobertaTokenizer`: a model file with three special tokens, used without ALBERT's clean-up."""
 
     tokenizer = XlmRobertaTokenizer
     files = (("sentencepiece.bpe.model",),)
@@ -271,7 +274,10 @@ class XlmRobertaFormat(_ModelFormat):
         return Packing(str(tokenizer.start_token), end, (end, end), segments=False)
 
     def write_vocabulary(self, tokenizer: SentencePieceTokenizer, directory: Path) -> None:
-        """Write the model in its published form if it has fairseq's ids; else only `tokenizer.json` holds it."""
+        """Write the model in its published form if it has fairseq's ids; otherwise, write no model file.
+
+        In that case, only `tokenizer.json` holds the vocabulary.
+        """
         if (model := convert_from_fairseq_ids(tokenizer.model)) is not None:
             (directory / self.files[0][0]).write_bytes(model)
 
@@ -347,7 +353,7 @@ class T5Format(_ModelFormat):
         return Packing("", end, (end,), segments=False)
 
     def lists(self, vocabulary: Arguments) -> dict[str, list[str]]:
-        """Return the tokens without sentinels, which `tokenizer.json` holds, but the model file does not."""
+        """Return the tokens without sentinels, since the model file, unlike `tokenizer.json`, holds no sentinels."""
         tokens = super().lists(vocabulary)["tokens"]
         return {"tokens": [token for token in tokens if not _SENTINEL.fullmatch(token)]}
 

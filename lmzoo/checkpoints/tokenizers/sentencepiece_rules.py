@@ -40,12 +40,12 @@ def add_clean_up(tokenizer: SentencePieceTokenizer) -> SentencePieceTokenizer:
         return tokenizer
     proto = read_model(tokenizer.model)
     spec = proto.normalizer_spec
-    characters = character_map(**settings)
+    clean_up_map = character_map(**settings)
     normalizer = make_normalizer(normalizer_spec=spec)
     sources = [source for source, _ in normalizer.decompile()] if spec.precompiled_charsmap else []
-    sources += _find_uncleaned(sources, characters)
-    sources = list(dict.fromkeys([*sources, *map(chr, characters.changes()), *QUOTES]))
-    targets = normalizer.normalize(['"' if source in QUOTES else source.translate(characters) for source in sources])
+    sources += _find_uncleaned(sources, clean_up_map)
+    sources = list(dict.fromkeys([*sources, *map(chr, clean_up_map.changes()), *QUOTES]))
+    targets = normalizer.normalize(['"' if source in QUOTES else source.translate(clean_up_map) for source in sources])
     rules = [(source, target) for source, target in zip(sources, targets, strict=True) if source != target]
     combined_normalizer = make_normalizer(norm_map=rules)
     if combined_normalizer.normalize(sources) != targets:
@@ -58,23 +58,23 @@ def add_clean_up(tokenizer: SentencePieceTokenizer) -> SentencePieceTokenizer:
     return SentencePieceTokenizer(proto.SerializeToString(deterministic=True), **tokenizer.get_config())
 
 
-def _find_uncleaned(sources: list[str], characters: CharacterMap) -> list[str]:
+def _find_uncleaned(sources: list[str], clean_up_map: CharacterMap) -> list[str]:
     """Return the strings that become a source of the model's rules only after the clean-up.
 
     The clean-up maps the first character of such a string, such as an accented capital, to the beginning of a source.
 
     Args:
         sources: Strings that the model's rules replace.
-        characters: Character map of the clean-up.
+        clean_up_map: Character map of the clean-up.
     """
     originals = defaultdict(list)
-    for code, replacement in characters.changes().items():
+    for code, replacement in clean_up_map.changes().items():
         originals[replacement].append(chr(code))
     return [
         character + source[end:]
         for source in sources
         for end in range(1, len(source))
-        if source[:end] in originals and source[end:].translate(characters)
+        if source[:end] in originals and source[end:].translate(clean_up_map)
         for character in originals[source[:end]]
     ]
 
@@ -97,13 +97,13 @@ def make_composition_rules() -> bytes:
     """
     rules: dict[str, str] = {}
     for character in list_cleaned_characters():
-        composed = unicodedata.normalize("NFC", character)
-        if composed != character:
-            rules[character] = composed
+        composed_form = unicodedata.normalize("NFC", character)
+        if composed_form != character:
+            rules[character] = composed_form
             continue
-        decomposed = unicodedata.normalize("NFD", character)
-        for end in range(1, len(decomposed)):
-            rules[unicodedata.normalize("NFC", decomposed[:end]) + decomposed[end:]] = character
+        decomposed_form = unicodedata.normalize("NFD", character)
+        for end in range(1, len(decomposed_form)):
+            rules[unicodedata.normalize("NFC", decomposed_form[:end]) + decomposed_form[end:]] = character
     return compile_rules(list(rules.items()))
 
 

@@ -1,4 +1,4 @@
-"""Helpers that read vocabulary files and add the name of the file to errors."""
+"""Reading of vocabulary files, and conversion of errors so that they name the file."""
 
 from __future__ import annotations
 

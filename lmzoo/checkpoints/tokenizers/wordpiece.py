@@ -33,7 +33,9 @@ class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
     written: ClassVar = {"vocabulary.txt": "vocab.txt"}
     model_type = "WordPiece"
     tokens: ClassVar = {
-        name: ours for name, ours in TokenizerFormat.tokens.items() if name not in ("bos_token", "eos_token")
+        attribute: role
+        for attribute, role in TokenizerFormat.tokens.items()
+        if attribute not in ("bos_token", "eos_token")
     }
     settings: ClassVar = {
         "do_lower_case": ("lowercase", True),
@@ -130,7 +132,7 @@ class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
 
 
 def _read_tokens(file: Path) -> list[str]:
-    """Return the token in each line of a file: "" for a blank line, except that blank lines at the end are dropped."""
+    """Return the token in each line of a file, with "" for a blank line, and without blank lines at the end."""
     tokens = [line.rstrip() for line in read_lines(file)]
     tokens[0] = tokens[0].removeprefix("\ufeff")
     while tokens and not tokens[-1]:
