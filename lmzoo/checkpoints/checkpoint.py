@@ -243,7 +243,7 @@ class Checkpoint:
         self.weights.close()
 
     def report(self, model: keras.Model) -> dict[str, str]:
-        """Load all weights into `model` and return a report on the checkpoint, a text for each topic."""
+        """Load all weights into `model` and return a report on the checkpoint, as texts by topic."""
         loading_plan = self.plan(model)
         loading_plan.run()
         backbone_ids = {id(weight) for weight in getattr(model, "backbone", model).weights}

@@ -27,7 +27,8 @@ class ConfigTable:
         keys: File key -> argument.
         aliases: Alternative name of a key in `keys` -> that key.
         defaults: File key -> the other library's default value. Keys of `keys` without a default are required.
-        values: Argument -> {value in the file: lmzoo's value}, if the spellings differ. Other values are errors.
+        values: Argument with values that the file spells differently -> {value in the file: lmzoo's value}. Other
+            values are errors.
         shifts: Argument -> integer by which the file's value exceeds lmzoo's.
         training: File key that affects only training -> argument that lmzoo uses in its place. If the values differ,
             reading the file only causes a warning.

@@ -153,7 +153,7 @@ class Layout:
         heads: Kind of head -> table of its weights.
         unread_heads: Kind of head that lmzoo cannot read -> name of a tensor that only this head has.
         aliases: Regular expression -> replacement, to normalize the spelling of tensor names.
-        copies: Name of a copied tensor -> name of the original, which must have the same values.
+        copies: Name of a copy -> name of the original tensor, which must have the same values.
         optional: Path prefixes of weight groups that a file may lack, such as "pooler/". A file lacks all weights
             of a group or none. If the tables have no rows for a group, every file lacks it.
         absent: Path prefixes of weights that no file holds. Loading leaves them unchanged.
@@ -355,6 +355,9 @@ def convert_to_tensors(
         layout: Layout of the file.
         weights: Weights of the backbone and of the head, by path.
         head: Kind of the head, or None if there is no head.
+
+    Raises:
+        PresetError: If the format has no place for a weight.
     """
     rows = _match_rows(layout, weights, head)
     problem = None

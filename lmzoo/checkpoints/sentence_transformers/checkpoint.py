@@ -147,7 +147,7 @@ class SentenceCheckpoint:
         self.task.close()
 
     def report(self, model: keras.Model) -> dict[str, str]:
-        """Load all weights into `model` and return a report on the checkpoint, a text for each topic."""
+        """Load all weights into `model` and return a report on the checkpoint, as texts by topic."""
         return self._part_for(model).report(model)
 
 

@@ -204,9 +204,9 @@ def _sort_by_id(
     """Sort added tokens so that tokens missing from the vocabulary get their stored ids.
 
     Args:
-        added_tokens: Content -> added token.
-        new_ids: Content -> stored id, and the file that contains the id.
-        ids_by_token: Content -> id, for the tokens in the vocabulary.
+        added_tokens: Content of a token -> the added token.
+        new_ids: Content of a token -> its stored id, and the file that contains the id.
+        ids_by_token: Content of a token in the vocabulary -> its id.
         vocabulary_size: Number of tokens in the vocabulary, which is the first new id.
 
     Raises:

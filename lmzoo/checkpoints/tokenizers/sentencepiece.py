@@ -234,7 +234,7 @@ class XlnetFormat(SentencePieceFormat):
 
 
 def _check_normalizer(pipeline: JsonObject, file: Path, types: Sequence[str]) -> None:
-    """Check that the normalizer has only steps of the given types and steps that strip or collapse white space.
+    """Check that the normalizer has only steps of `types` and steps that strip or collapse white space.
 
     Raises:
         PresetError: If there is another step.
