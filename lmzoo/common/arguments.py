@@ -24,7 +24,7 @@ def is_number(value: object, least: float = -math.inf, most: float = math.inf) -
 
 
 def as_python_values(value: Any) -> Any:
-    """Convert NumPy numbers in a setting, or in its lists, tuples and dicts, to Python numbers, as JSON requires."""
+    """Convert NumPy scalars, also inside nested lists, tuples and dicts, to Python values, as JSON requires."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Mapping):
@@ -62,13 +62,13 @@ def require_share(name: str, value: object) -> None:
 
 
 def refuse_arguments(call: str, names: Iterable[str], advice: Mapping[str, str], arguments: Iterable[str] = ()) -> None:
-    """Raise a TypeError for unknown arguments, with a suggestion for the first one.
+    """Raise a TypeError if there are unknown arguments, with advice on the first of them in alphabetical order.
 
     Args:
         call: str, name of the function or class that was called.
         names: names of the unknown arguments; may be empty.
         advice: dict from an argument's name in another library to a sentence that says what to do instead.
-        arguments: names of the supported arguments, from which a similar name is suggested.
+        arguments: names of the supported arguments. A similar one is suggested if `advice` lacks the name.
 
     Raises:
         TypeError: if `names` is not empty.
@@ -88,16 +88,16 @@ def list_stop_strings(stop: Any) -> list[str]:
     Raises:
         ValueError: if `stop` is anything else, or a string is empty.
     """
-    is_list = isinstance(stop, Iterable) and not isinstance(stop, str)
-    stops = [*stop] if is_list else [] if stop is None else [stop]
-    for string in stops:
+    is_collection = isinstance(stop, Iterable) and not isinstance(stop, str)
+    stop_strings = [*stop] if is_collection else [] if stop is None else [stop]
+    for string in stop_strings:
         allowed = "a string that is not empty, a list of such strings, or None"
         require(isinstance(string, str) and string, "stop", allowed, string)
-    return stops
+    return stop_strings
 
 
 def near_names(name: str, names: Sequence[str]) -> str:
-    """Return the end of an error message about an unknown name: a similar name, and the list of all names."""
+    """Return the end of an error message about an unknown name: a similar name, if any, and up to 20 known names."""
     similar_names = difflib.get_close_matches(name, names, n=1)
     hint = f" Did you mean {similar_names[0]!r}?" if similar_names else ""
     listed_names = ", ".join(f"{name!r:.40}" for name in names[:20]) + ", ..." * (len(names) > 20)

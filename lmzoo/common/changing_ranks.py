@@ -8,11 +8,12 @@ import keras
 
 
 class ChangingRanksModel(keras.Model):
-    """Keras model that accepts batches of another rank (number of axes) in each call.
+    """Keras model that accepts batches of a different rank (number of axes) in each call.
 
-    On TensorFlow, Keras compiles each step once for all shapes: after batches of two ranks, TensorFlow traces the step
-    for tensors of unknown rank, which layers and losses reject. This class therefore drops a compiled step when the
-    ranks of its features or targets change. Other backends compile each shape separately.
+    On TensorFlow, Keras compiles the steps of training, evaluation and prediction once for all shapes. After batches of
+    two ranks, TensorFlow traces a step for tensors of unknown rank, which layers and losses reject. This class
+    therefore drops a compiled step when the ranks of its features or targets change. Other backends compile each shape
+    separately.
     """
 
     _train_ranks: tuple[int, ...] | None = None  # of the batches in the last call of `train_function`
@@ -72,9 +73,9 @@ class ChangingRanksModel(keras.Model):
 
 
 def _find_ranks(*data: Any) -> tuple[int, ...] | None:
-    """Return the rank of each array in the batches of `data`, or None if a rank is unknown.
+    """Return the rank of each array in a batch of `data`, or None if a rank is unknown.
 
-    On backends other than TensorFlow, return None, since ranks do not matter there.
+    Also return None on backends other than TensorFlow, where ranks do not matter.
 
     Args:
         *data: features and targets, arrays or a `tf.data.Dataset`; None is skipped.

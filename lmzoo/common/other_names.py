@@ -12,7 +12,7 @@ SAVE_TO_PRESET = {"max_shard_size": "The weights of a preset are one file."}
 
 
 class AdvisesOnNames:
-    """Mixin that advises what to use instead of a missing attribute that has another library's name.
+    """Mixin that adds advice to the AttributeError for an attribute that only other libraries have.
 
     Attributes:
         names_instead: dict from an attribute's name to the advice that ends the error message.
@@ -21,7 +21,7 @@ class AdvisesOnNames:
     names_instead: ClassVar[Mapping[str, str]] = {}
 
     def __getattr__(self, name: str) -> Any:
-        """Raise an AttributeError, with the advice in `names_instead` if there is any for the name."""
+        """Raise an AttributeError with the advice for `name`; on torch, look up names without advice first."""
         if name not in self.names_instead and hasattr(super(), "__getattr__"):  # torch looks up layers there
             return super().__getattr__(name)  # type: ignore[misc]
         advice = f": {self.names_instead[name]}" if name in self.names_instead else ""
@@ -29,7 +29,7 @@ class AdvisesOnNames:
 
 
 def refuse_model_name(name: str, names: Sequence[str]) -> NoReturn:
-    """Raise an AttributeError for a class that `lmzoo.models` lacks, with advice if KerasHub has the class.
+    """Raise an AttributeError for a class that `lmzoo.models` lacks, with advice on what to use instead.
 
     Args:
         name: str, name of the class, such as "BertTextClassifier".

@@ -19,7 +19,7 @@ class Advance(Protocol):
     """Function that advances a progress bar."""
 
     def __call__(self, count: float, note: str = "") -> None:
-        """Advance the bar by `count` units, and show `note` after it."""
+        """Advance the bar by `count` units, and show `note` after the bar."""
 
 
 @contextmanager
@@ -85,7 +85,7 @@ def progress_over(
 
 
 class _CountColumn(ProgressColumn):
-    """Column with units done, total and speed, such as "1,200 of 5,000 documents, 310 documents/s"."""
+    """Column with the number of units done, the total and the speed: "1,200 of 5,000 documents, 310 documents/s"."""
 
     def __init__(self, unit: str) -> None:
         super().__init__()

@@ -1,4 +1,7 @@
-"""Labeling schemes for spans of words, as in named entity recognition: BIO, IOBES, BILOU and BMES."""
+"""Labeling schemes for spans of words, as in named entity recognition: BIO, IOBES, BILOU and BMES.
+
+A label such as "B-PER" consists of a mark, the word's place in its span, and the type of the span.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +106,10 @@ def marks_spans(labels: Collection[str] | None) -> bool:
 
 
 def expand_marks(labels: Collection[str]) -> set[str]:
-    """Return the labels and all combinations of their marks and types, such as "I-LOC" given "B-LOC" and "I-PER"."""
+    """Return the labels and, if they mark spans, all combinations of their marks and types.
+
+    For example, "B-LOC" and "I-PER" give two more labels, "I-LOC" and "B-PER".
+    """
     scheme = SpanScheme.of(labels)
     if scheme is None:
         return set(labels)

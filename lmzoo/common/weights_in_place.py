@@ -13,7 +13,7 @@ _JAX_LOCK = threading.RLock()
 
 
 def lock_jax() -> contextlib.AbstractContextManager[Any]:
-    """Return a lock on JAX, where only one thread at a time may use weights; on other backends, a null context."""
+    """Return a lock that lets one thread at a time use weights on JAX, or a null context on other backends."""
     return _JAX_LOCK if keras.backend.backend() == "jax" else contextlib.nullcontext()
 
 
@@ -21,8 +21,8 @@ def lock_jax() -> contextlib.AbstractContextManager[Any]:
 def restore_weights_on_error(model: keras.Model) -> Iterator[None]:
     """Restore the variables of a model and its optimizer if the block fails (JAX only).
 
-    Keras itself restores variables only if training succeeds. Metrics are reset, since Keras may have created them in
-    the block.
+    Keras itself restores variables only if training succeeds. After an error, metrics are reset, since Keras may have
+    created them in the block.
     """
     if keras.backend.backend() != "jax":
         yield
