@@ -1,4 +1,4 @@
-"""Keras layers with LoRA updates, which are saved separately or next to the sum of weight and update."""
+"""Keras layers that save their LoRA updates along with their weights."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _UPDATE_PREFIX = "lora_"  # of the names of both factors
 class AdaptedLayer(keras.layers.Layer):
     """Layer that LoRA can adapt (Hu et al., 2021).
 
-    A layer saves the sum of its weight and its low-rank update, so that a layer without LoRA computes the same from
-    the file. It also saves the update, which a layer with LoRA subtracts again. With int8 weights, the sum would be
-    rounded again, which changes the layer's outputs. A layer with int8 weights therefore saves both separately.
+    A layer saves the sum of its weight and its low-rank update, so that a layer without LoRA computes the same outputs
+    after loading. It also saves the update, which a layer with LoRA subtracts from the sum when it loads the file.
+    Adding the update to int8 weights would round them again and change the layer's outputs. A layer with int8 weights
+    therefore saves weights and update separately.
 
     Attributes:
         keeps_updates: bool, whether the layer saves its low-rank update.
@@ -35,10 +36,10 @@ class AdaptedLayer(keras.layers.Layer):
         super().quantize(mode, type_check=False, **kwargs)
 
     def save_own_variables(self, store: Any) -> None:
-        """Write the layer's variables to `store`, with the low-rank update if the layer keeps it."""
-        updates = get_updates(self)
+        """Write the layer's variables to `store`, including its low-rank update if `keeps_updates` is True."""
+        factors = get_updates(self)
         is_merged = self.quantization_mode is None
-        if not updates or not (is_merged or self.keeps_updates):
+        if not factors or not (is_merged or self.keeps_updates):
             super().save_own_variables(store)
             return
         variables: dict[str, Any] = {}
@@ -47,8 +48,8 @@ class AdaptedLayer(keras.layers.Layer):
         base_weight = get_base_weight(self)
         for name, value in variables.items():
             store[name] = merge_updates(self) if is_merged and value is base_weight else value
-        for update in updates if self.keeps_updates else ():
-            store[update.name] = update
+        for factor in factors if self.keeps_updates else ():
+            store[factor.name] = factor
 
     def load_own_variables(self, store: Any) -> None:
         """Read the layer's variables from `store`, with the low-rank update if `store` has one of the same rank.
@@ -56,29 +57,29 @@ class AdaptedLayer(keras.layers.Layer):
         Otherwise, a layer with LoRA gets a new update, which is zero before training.
         """
         variables = {name: store[name] for name in store.keys()}  # noqa: SIM118
-        stored_updates = {name: value for name, value in variables.items() if name.startswith(_UPDATE_PREFIX)}
+        stored_factors = {name: value for name, value in variables.items() if name.startswith(_UPDATE_PREFIX)}
         is_merged = self.quantization_mode is None
         if is_merged:
-            variables = {name: value for name, value in variables.items() if name not in stored_updates}
+            variables = {name: value for name, value in variables.items() if name not in stored_factors}
         super().load_own_variables(variables)  # sets the factors of the update to zero
-        updates = get_updates(self)
-        shapes = {name: value.shape for name, value in stored_updates.items()}
-        if not updates or (is_merged and shapes != {update.name: tuple(update.shape) for update in updates}):
-            stored_updates = {}
-        for update in updates:
-            if stored_updates:
-                update.assign(stored_updates[update.name])
-            elif update.name.endswith("_a"):  # if both factors were zero, they would have no gradient
-                update.assign(keras.initializers.HeUniform()(update.shape))
-        if is_merged and stored_updates:
+        factors = get_updates(self)
+        shapes = {name: value.shape for name, value in stored_factors.items()}
+        if not factors or (is_merged and shapes != {factor.name: tuple(factor.shape) for factor in factors}):
+            stored_factors = {}
+        for factor in factors:
+            if stored_factors:
+                factor.assign(stored_factors[factor.name])
+            elif factor.name.endswith("_a"):  # if both factors were zero, they would have no gradient
+                factor.assign(keras.initializers.HeUniform()(factor.shape))
+        if is_merged and stored_factors:
             base_weight = get_base_weight(self)
             base_weight.assign(ops.cast(ops.subtract(base_weight, compute_update(self)), base_weight.dtype))
 
 
 def get_updates(layer: keras.layers.Layer) -> list[keras.Variable]:
     """Return the two factors of a layer's low-rank update in order, or an empty list without LoRA."""
-    updates = [weight for weight in layer.weights if weight.name.startswith(_UPDATE_PREFIX)]
-    return sorted(updates, key=lambda weight: weight.name)  # "…_a", "…_b"
+    factors = [weight for weight in layer.weights if weight.name.startswith(_UPDATE_PREFIX)]
+    return sorted(factors, key=lambda weight: weight.name)  # "…_a", "…_b"
 
 
 def get_base_weight(layer: keras.layers.Layer) -> keras.Variable:
@@ -102,7 +103,10 @@ def merge_updates(layer: keras.layers.Layer) -> Tensor:
 
 @contextlib.contextmanager
 def leave_out_merged_updates(layers: Iterable[keras.layers.Layer]) -> Iterator[None]:
-    """Save layers in the block without the updates that are added to their weights; int8 layers keep theirs."""
+    """Save layers in the block without the low-rank updates that are also added to their weights.
+
+    Updates of int8 weights are still saved, since they are stored only separately.
+    """
     merged_layers = [layer for layer in layers if get_updates(layer) and not stores_updates(layer)]
     with set_temporary_attributes((layer, "keeps_updates", False) for layer in merged_layers):
         yield

@@ -39,15 +39,15 @@ class JoinedKernels:
     """Kernels and biases that were joined for an export; see `join_projections`.
 
     Attributes:
-        by_layers: dict from the layers that are computed together, a tuple, to a list of their joined kernel and, if
-            they have biases, their joined bias.
+        by_layers: dict from a tuple of layers that are computed together to a list of their joined kernel and, if they
+            have biases, their joined bias.
     """
 
     by_layers: dict[tuple[keras.layers.Dense, ...], list[Tensor]]
 
 
 def _uses_fused_kernel(query: Tensor, key: Tensor) -> bool:
-    """Return whether JAX has a fused cuDNN kernel for attention of queries (B, N, S, D) to keys (B, N, T, D)."""
+    """Return whether JAX can use a fused cuDNN kernel for queries (B, N, S, D) and keys (B, N, T, D)."""
     if keras.backend.backend() != "jax" or query.dtype not in ("bfloat16", "float16"):
         return False
     import jax
@@ -75,9 +75,17 @@ def attention_by_length(
     Lengths describe a mask only if all padding is on the right. Other masks are detected at run time and handled by
     `attention_probabilities`, so the result is correct for every mask.
 
-    The arguments `query`, `key`, `padding_mask` and `scale` are the same as in `attention_probabilities`; `value` is
-    float (B, N, T, D), and `implementation` is passed on to JAX. S is at most T, or exactly T if `causal`. Returns
-    float (B, N, S, D).
+    Args:
+        query: float (B, N, S, D), the queries. S is at most T, or exactly T if `causal`.
+        key: float (B, N, T, D), the keys.
+        value: float (B, N, T, D), the values.
+        padding_mask: bool (B, T), True at real tokens.
+        causal: bool, whether later keys are hidden from each query.
+        implementation: str, name of JAX's implementation; None to let JAX choose.
+        scale: float, factor of Q·Kᵀ; 1/√D by default.
+
+    Returns:
+        The attention output, float (B, N, S, D).
     """
     import jax
     import jax.numpy as jnp
@@ -113,6 +121,9 @@ def attention_probabilities(
 ) -> Tensor:
     """Return softmax(Q·Kᵀ/√D) over the visible keys, computed in float32 (Vaswani et al., 2017, eq. 1).
 
+    A (B, 1, 1, T) bias hides padding, and an (S, T) bias hides the other invisible keys. A mask of shape (B, S, T) is
+    created only if `positions` differ between sequences.
+
     Args:
         query: float tensor (B, N, S, D), the queries Q.
         key: float tensor (B, N, T, D), the keys K.
@@ -126,9 +137,7 @@ def attention_probabilities(
         scale: float, factor of Q·Kᵀ; 1/√D by default.
 
     Returns:
-        The probabilities, (B, N, S, T), in the dtype of `query`. A (B, 1, 1, T) bias hides padding, and an (S, T) bias
-        hides the other invisible keys. A mask of shape (B, S, T) is created only if `positions` differ between
-        sequences.
+        The probabilities, (B, N, S, T), in the dtype of `query`.
     """
     if scale != 1:
         query = query * ops.cast(query.shape[-1] ** -0.5 if scale is None else scale, query.dtype)
@@ -190,11 +199,11 @@ class SelfAttention(ConfiguredLayer):
         inputs: float (B, T, H), the vectors to attend to.
         padding_mask: bool (B, T), True at real tokens.
         queries: optional float (B, S, H), the vectors to attend from, by default `inputs`; not in causal attention.
-        positions: int (B, S), positions of the queries, by default the first S positions. They matter only with rotary
-            positions or local attention. In local attention, only with `queries`.
-        cache: in causal attention, keys and values of T positions; see `empty_cache`. Then `inputs` is float
-            (B, S, H), for S new positions, whose keys and values are written into the cache. The new positions also
-            attend to the earlier positions in the cache.
+        positions: int (B, S), positions of the queries, by default the first S positions. They matter only for rotary
+            positions and local attention. Local attention takes them only with `queries`.
+        cache: in causal attention, keys and values of T positions; see `empty_cache`. `inputs` is then float (B, S, H),
+            for S new positions. Their keys and values are written into the cache, and they also attend to the earlier
+            positions in the cache.
         index: with `cache`, int or int tensor (), the first of the new positions.
         bias: optional float (B, N, S, T) or (1, N, S, T), added to the scores before the softmax; see
             `RelativePositionBias`. Local attention with a bias takes time and memory for all pairs of positions.
@@ -275,8 +284,8 @@ class SelfAttention(ConfiguredLayer):
     def _project_to_heads(self, x: Tensor, *layers: keras.layers.Dense, join: bool = True) -> list[Tensor]:
         """Return the outputs of `layers` for `x` (B, T, H), each split into heads: (B, N, T, D).
 
-        With `join`, the kernels are concatenated, for a single product. For one token at a time, the copy would take
-        longer than the products.
+        With `join`, the kernels are concatenated, for a single product. Pass False to read one token at a time, since
+        copying the kernels would take longer than the products.
         """
         rows = as_rows(x)  # (B·T, H)
         head_shape = self.num_heads, self.head_width
@@ -327,9 +336,9 @@ class SelfAttention(ConfiguredLayer):
         """Return the attention output at every position, or for `queries`; with `cache`, also the new cache.
 
         Raises:
-            ValueError: If `queries` are passed to causal attention, if `positions` without `queries` are passed to
-                local attention, or if a `cache` is passed to attention that is not causal, is passed without `index`,
-                or is too short for the new positions. (If `index` is a tensor, only the shapes are checked.)
+            ValueError: If causal attention gets `queries`, if local attention gets `positions` without `queries`, if
+                attention that is not causal gets a `cache`, or if a `cache` comes without `index` or is too short for
+                the new positions. (If `index` is a tensor, only the shapes are checked.)
         """
         if cache is not None:
             self._check_cache(inputs, cache, index)
@@ -404,13 +413,13 @@ class SelfAttention(ConfiguredLayer):
     def _compute_visible_probabilities(
         self, query: Tensor, key: Tensor, padding_mask: Tensor, positions: Tensor | None, bias: Tensor | None
     ) -> Tensor:
-        """Return the attention probabilities, (B, N, S, T), of queries at `positions` over the keys they see."""
+        """Return the attention probabilities of queries at `positions` over the keys they see, float (B, N, S, T)."""
         hides_keys = self.mask == "causal" or self.reach is not None
         positions = positions if hides_keys else None
         return attention_probabilities(query, key, padding_mask, positions, self.reach, bias, self.scale)
 
     def _join_and_project_heads(self, context: Tensor, shape: Shape) -> Tensor:
-        """Join the outputs of the heads, (B, N, S, D), and return their projection with `shape`, (B, S, H)."""
+        """Concatenate the outputs of the heads, (B, N, S, D), and project them to vectors with `shape`, (B, S, H)."""
         context = ops.reshape(self._transpose(context, (0, 2, 1, 3)), (-1, self.heads_width))  # (B·S, N·D)
         return ops.reshape(apply_dense(self.output_dense, context), shape)
 
@@ -420,11 +429,11 @@ class SelfAttention(ConfiguredLayer):
         return key, value
 
     def attend(self, queries: Tensor, keys_and_values: Cache, padding_mask: Tensor) -> Tensor:
-        """Return the output of `call` for `queries` without dropout, (B, S, H), given keys and values of the inputs.
+        """Return the attention output for `queries` without dropout, (B, S, H), given keys and values of the inputs.
 
         Args:
             queries: float (B, S, H), the vectors to attend from.
-            keys_and_values: keys and values of the inputs, returned by the method of this name.
+            keys_and_values: keys and values of the inputs, returned by the method `keys_and_values`.
             padding_mask: bool (B, T), True at the inputs' real tokens.
         """
         (query,) = self._project_to_heads(queries, self.query)  # (B, N, S, D)
@@ -489,7 +498,7 @@ def join_projections(layers: Iterable[SelfAttention]) -> Iterator[list[Tensor]]:
 
 
 def _join_kernels(layer: SelfAttention) -> JoinedKernels:
-    """Join copies of the kernels, and of the biases, of projections that are computed together into variables."""
+    """Return variables with copies of the kernels and biases of projections that are computed together, joined."""
     import tensorflow as tf
 
     by_layers = {}

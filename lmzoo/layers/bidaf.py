@@ -34,9 +34,9 @@ class AttentionFlow(ConfiguredLayer):
     token's similarities. For all tokens, h̃ is the mean of the context's vectors, weighted by a softmax of each context
     token's greatest similarity.
 
-    Call arguments: `states` float (B, T, D), vectors of the tokens of both texts; `is_question` and `is_context`, bool
-    (B, T), True at the tokens of each text. Returns float (B, T, 4D): [h; ũ; h ⊙ ũ; h ⊙ h̃] for the tokens of the
-    context, zeros elsewhere.
+    Call arguments: `states` float (B, T, D), vectors of width D of the tokens of both texts; `is_question` and
+    `is_context`, bool (B, T), True at the tokens of each text. Returns float (B, T, 4D): [h; ũ; h ⊙ ũ; h ⊙ h̃]
+    for the tokens of the context, zeros elsewhere.
     """
 
     def build(
@@ -54,10 +54,10 @@ class AttentionFlow(ConfiguredLayer):
         )
 
     def call(self, states: Tensor, is_question: Tensor, is_context: Tensor) -> Tensor:
-        """Return the vectors of the context's tokens, aware of the question."""
+        """Return question-aware vectors of the context's tokens, and zeros at other tokens."""
         keys = ops.transpose(states, (0, 2, 1))  # (B, D, T)
         product_weight, question_weight = (ops.transpose(w) for w in (self.product_weight, self.question_weight))
-        # (w_p · h + w_u) · u. With w_u · u apart, (B, T, 1), tf2onnx would write wrong shapes for its transpose.
+        # (w_p · h + w_u) · u. If w_u · u were a separate term, tf2onnx would transpose it with wrong shapes.
         scores = ops.matmul(states * product_weight + question_weight, keys)  # (B, T, T)
         scores += ops.matmul(states, ops.convert_to_tensor(self.context_weight))
         question_mask = ops.expand_dims(ops.cast(is_question, "bool"), 1)  # (B, 1, T)
@@ -152,15 +152,15 @@ class BiDAFEncoder(ConfiguredLayer):
     def call(
         self, sequence: Tensor, ids: Tensor, padding_mask: Tensor, segment_ids: Tensor, training: bool = False
     ) -> Tensor:
-        """Return the logits."""
+        """Return the logits of the answer's start and end."""
         is_token = ops.cast(padding_mask, "bool")
         is_question = is_token & ops.equal(segment_ids, 0)  # (B, T)
         is_context = is_token & ops.equal(segment_ids, 1)  # (B, T)
-        words = ops.concatenate([sequence, self.word_embedding(ids)], axis=-1)  # (B, T, H + E)
-        x = as_rows(words)
+        word_vectors = ops.concatenate([sequence, self.word_embedding(ids)], axis=-1)  # (B, T, H + E)
+        x = as_rows(word_vectors)
         for highway in self.highways:
             x = highway(x)
-        x = ops.reshape(x, ops.shape(words))  # (B, T, H + E)
+        x = ops.reshape(x, ops.shape(word_vectors))  # (B, T, H + E)
         states = self.contextual(x, None, is_token, segment_ids, training=training)  # (B, T, 2U)
         flow = self.attention_flow(states, is_question, is_context)  # (B, T, 8U)
         modeled_states = self.modeling_0(flow, None, is_context, training=training)  # (B, T, 2U)

@@ -59,7 +59,7 @@ class CarriesState(ConfiguredLayer):
         return True
 
     def make_initial_state(self, goes_on: Tensor, training: bool) -> Tensors:
-        """Return each sequence's initial state, tensors (B, H), or None before `make_room`."""
+        """Return each sequence's initial state, tensors (B, H) of width H, or None before `make_room` is called."""
         memory = self._memories[bool(training)]
         if memory.state is None:
             return None
@@ -74,7 +74,7 @@ class CarriesState(ConfiguredLayer):
         return keras.tree.map_structure(mask_stored_state, memory.state)
 
     def store_state(self, after: Tensors, batch: int | Tensor, training: bool) -> None:
-        """Store `after`, the state at the end of a batch of `batch` sequences, for the next batch."""
+        """Store `after`, the state of `batch` sequences after their last step, for the next batch."""
         memory = self._memories[bool(training)]
         for variable, new_value in zip(
             memory.variables, keras.tree.flatten(after) if memory.variables else (), strict=True
@@ -143,5 +143,5 @@ class _Memory:
 
 
 def _make_zero_variable(spec: keras.KerasTensor, name: str) -> keras.Variable:
-    """Return an untrained variable of zeros with the shape and dtype of `spec`."""
+    """Return a non-trainable variable of zeros with the shape and dtype of `spec`."""
     return keras.Variable("zeros", shape=spec.shape, dtype=spec.dtype, trainable=False, autocast=False, name=name)

@@ -21,7 +21,7 @@ from lmzoo.layers.rows import get_width
 
 
 def make_initializer_with_zero_row(initializer: keras.initializers.Initializer) -> Callable[..., Tensor]:
-    """Return an initializer of tables: the first row, for padding, is zeros, and `initializer` fills the other rows."""
+    """Return an initializer of embedding tables: zeros for padding in the first row, then rows from `initializer`."""
 
     def initialize(shape: tuple[int, ...], dtype: str) -> Tensor:
         return ops.pad(initializer((shape[0] - 1, *shape[1:]), dtype=dtype), [[1, 0], [0, 0]])

@@ -73,7 +73,7 @@ def _deserialize(value: Any) -> Any:
 
 
 def list_constructor_arguments(cls: type) -> list[str]:
-    """Return the names of a class's constructor arguments, including those that `**kwargs` passes to lmzoo bases."""
+    """Return the names of a class's constructor arguments, including arguments of lmzoo bases passed by `**kwargs`."""
     names: list[str] = []
     for base in cls.__mro__:
         if base.__module__.partition(".")[0] == "keras":

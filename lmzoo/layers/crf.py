@@ -93,13 +93,13 @@ def negative_log_likelihood(scores: Tensor, labels: Tensor, words: Tensor) -> Te
 
 
 def compute_label_probabilities(scores: Tensor, words: Tensor) -> Tensor:
-    """Return the marginal probability of each word's labels, float32 (B, T, C), 0 at tokens that are not words."""
+    """Return the marginal probability of each word's labels, float32 (B, T, C), 0 where no word begins."""
     last_alpha, alphas = _compute_forward_variables(scores, words)  # (B, S), (T, B, S)
     step_scores, is_word = _to_time_major(scores, words)
 
     def step(beta: Tensor, x: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        scores, word = x  # (B, S, S), (B, 1)
-        return ops.where(word, ops.logsumexp(scores + beta[:, None, :], axis=2), beta), beta
+        scores, is_word = x  # (B, S, S), (B, 1)
+        return ops.where(is_word, ops.logsumexp(scores + beta[:, None, :], axis=2), beta), beta
 
     betas = scan(step, _get_end_scores(scores), (step_scores, is_word), reverse=True)[1]  # (T, B, S)
     log_partition = ops.logsumexp(last_alpha + _get_end_scores(scores), axis=1)[:, None]  # (B, 1)
@@ -108,24 +108,24 @@ def compute_label_probabilities(scores: Tensor, words: Tensor) -> Tensor:
 
 
 def find_best_labels(scores: Tensor, words: Tensor) -> Tensor:
-    """Return each text's most probable label sequence (Viterbi, 1967), int32 (B, T), C at tokens that are not words."""
+    """Return each text's most probable label sequence (Viterbi, 1967), int32 (B, T), C where no word begins."""
     no_word = scores.shape[-1] - 1
 
     def step(best_scores: Tensor, x: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        scores, word = x  # (B, S, S), (B, 1)
+        scores, is_word = x  # (B, S, S), (B, 1)
         path_scores = best_scores[:, :, None] + scores  # (B, S, S)
         backpointers = ops.cast(ops.argmax(path_scores, axis=1), "int32")  # (B, S)
-        return ops.where(word, ops.max(path_scores, axis=1), best_scores), backpointers
+        return ops.where(is_word, ops.max(path_scores, axis=1), best_scores), backpointers
 
     step_scores, is_word = _to_time_major(scores, words)
     best_scores, all_backpointers = scan(step, _make_start_scores(scores), (step_scores, is_word))  # (B, S), (T, B, S)
     last_labels = ops.cast(ops.argmax(best_scores + _get_end_scores(scores), axis=1), "int32")  # (B,)
 
     def step_back(labels: Tensor, x: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        backpointers, word = x  # (B, S), (B, 1)
-        word = word[:, 0]  # (B,)
+        backpointers, is_word = x  # (B, S), (B, 1)
+        is_word = is_word[:, 0]  # (B,)
         previous_labels = ops.take_along_axis(backpointers, labels[:, None], axis=1)[:, 0]  # (B,)
-        return ops.where(word, previous_labels, labels), ops.where(word, labels, no_word)
+        return ops.where(is_word, previous_labels, labels), ops.where(is_word, labels, no_word)
 
     return ops.transpose(scan(step_back, last_labels, (all_backpointers, is_word), reverse=True)[1])
 
@@ -143,8 +143,8 @@ def _compute_forward_variables(scores: Tensor, words: Tensor) -> tuple[Tensor, T
     """Return the forward variables in log space: after the last token (B, S), and after each token (T, B, S)."""
 
     def step(alpha: Tensor, x: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        scores, word = x  # (B, S, S), (B, 1)
-        alpha = ops.where(word, ops.logsumexp(alpha[:, :, None] + scores, axis=1), alpha)  # (B, S)
+        scores, is_word = x  # (B, S, S), (B, 1)
+        alpha = ops.where(is_word, ops.logsumexp(alpha[:, :, None] + scores, axis=1), alpha)  # (B, S)
         return alpha, alpha
 
     return scan(step, _make_start_scores(scores), _to_time_major(scores, words))
@@ -158,9 +158,11 @@ def _to_time_major(scores: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _make_start_scores(scores: Tensor) -> Tensor:
-    """Return the initial state scores, float32 (B, S): 0 for "no word", and all labels forbidden."""
-    count = scores.shape[-1]
-    return ops.zeros_like(scores[:, 0, 0]) + np.where(np.arange(count) == count - 1, 0, _FORBIDDEN).astype("float32")
+    """Return the scores of the states before the first word, float32 (B, S): 0 for "no word", all labels forbidden."""
+    num_states = scores.shape[-1]
+    return ops.zeros_like(scores[:, 0, 0]) + np.where(np.arange(num_states) == num_states - 1, 0, _FORBIDDEN).astype(
+        "float32"
+    )
 
 
 def _get_end_scores(scores: Tensor) -> Tensor:
@@ -174,6 +176,11 @@ def _unmask(scores: Tensor) -> Tensor:
 
 
 def _take_states(x: Tensor, indices: Tensor) -> Tensor:
-    """Select one state per token from `x` (B, T, S, ...), given its index, int (B, T), and return (B, T, ...)."""
+    """Return the entry of one state for each token, (B, T, ...).
+
+    Args:
+        x: tensor (B, T, S, ...), entries of all states.
+        indices: int (B, T), the state of each token.
+    """
     indices = ops.reshape(indices, (*ops.shape(indices), *[1] * (len(x.shape) - 2)))
     return ops.squeeze(ops.take_along_axis(x, indices, axis=2), axis=2)

@@ -38,7 +38,7 @@ def compute_buckets(bucket_size: int, max_distance: int) -> np.ndarray:
         max_distance: int, one more than the longest distance on the scale, at least 2.
 
     Returns:
-        int32 (2L + 1,), the rows of the distances from -L to L. All longer distances have the first or the last row.
+        int32 (2L + 1,), the rows of the distances from -L to L. All distances beyond L have the first or the last row.
 
     Example:
 
@@ -50,27 +50,27 @@ def compute_buckets(bucket_size: int, max_distance: int) -> np.ndarray:
     rows[longest : longest + 5]  # [4, 5, 6, 7, 7]
     ```
     """
-    middle = bucket_size // 2
-    scale = np.log(np.float32((max_distance - 1) / middle))
-    max_offset = _compute_saturation_distance(bucket_size, middle, max_distance)
-    distances = np.arange(max_offset + 1)
+    max_exact = bucket_size // 2
+    log_range = np.log(np.float32((max_distance - 1) / max_exact))
+    saturation_distance = _compute_saturation_distance(bucket_size, max_exact, max_distance)
+    distances = np.arange(saturation_distance + 1)
     buckets = distances.copy()
-    is_far = distances > middle
-    if scale > 0:
-        ratios = distances[is_far].astype("float32") / np.float32(middle)
-        buckets[is_far] = np.ceil(np.log(ratios) / scale * np.float32(middle - 1)).astype("int64") + middle
+    is_far = distances > max_exact
+    if log_range > 0:
+        ratios = distances[is_far].astype("float32") / np.float32(max_exact)
+        buckets[is_far] = np.ceil(np.log(ratios) / log_range * np.float32(max_exact - 1)).astype("int64") + max_exact
     else:  # the logarithmic scale is empty
         buckets[is_far] = bucket_size
     signed_buckets = np.concatenate([-buckets[:0:-1], buckets])
     return np.clip(signed_buckets + bucket_size, 0, 2 * bucket_size - 1).astype("int32")
 
 
-def _compute_saturation_distance(bucket_size: int, middle: int, max_distance: int) -> int:
+def _compute_saturation_distance(bucket_size: int, max_exact: int, max_distance: int) -> int:
     """Return a distance beyond which all distances share a row."""
-    if middle < 2 or max_distance - 1 <= middle:
-        return middle + 1
-    power = (bucket_size - middle) / (middle - 1)
-    exponent = math.log(middle) + power * math.log((max_distance - 1) / middle)
+    if max_exact < 2 or max_distance - 1 <= max_exact:
+        return max_exact + 1
+    power = (bucket_size - max_exact) / (max_exact - 1)
+    exponent = math.log(max_exact) + power * math.log((max_distance - 1) / max_exact)
     return int(math.exp(min(exponent, math.log(_MAX_DISTANCE)))) + 1
 
 
@@ -123,9 +123,11 @@ class DistanceEmbedding(ConfiguredLayer):
     def call(self, inputs: Tensor) -> Tensor:
         """Return a vector for each distance in sequences of the inputs' length."""
         length = ops.shape(inputs)[1]  # T
-        max_offset = len(self._rows) // 2
+        saturation_distance = len(self._rows) // 2
         distances = length - ops.arange(2 * length + 1, dtype="int32")  # (R,)
-        rows = ops.take(self._rows, ops.clip(distances, -max_offset, max_offset) + max_offset)  # (R,)
+        rows = ops.take(
+            self._rows, ops.clip(distances, -saturation_distance, saturation_distance) + saturation_distance
+        )  # (R,)
         # The shape is restated for TensorFlow, whose gradient of `take` would be sparse otherwise.
         table = ops.reshape(self.layer_norm(self.embeddings), self.embeddings.shape)
         return ops.take(table, rows, axis=0)  # (R, H)
@@ -153,7 +155,7 @@ class DisentangledAttention(SelfAttention):
     Call arguments:
         inputs: float (B, T, H), the vectors to attend to.
         padding_mask: bool (B, T), True at real tokens.
-        distances: float (2T + 1, H), vectors of distances; see `DistanceEmbedding`.
+        distances: float (2T + 1, H), the vectors of the distances; see `DistanceEmbedding`.
         queries: optional float (B, S, H), the vectors to attend from, by default `inputs`.
         positions: with `queries`, int (B, S), positions of the queries among the inputs.
 
@@ -213,7 +215,7 @@ class DisentangledAttention(SelfAttention):
     def _compute_probabilities(
         self, query: Tensor, key: Tensor, padding_mask: Tensor, distance_vectors: Tensor, positions: Tensor | None
     ) -> Tensor:
-        """Return the attention probabilities, (B, N, S, T), of queries (B, N, S, D) over keys (B, N, T, D)."""
+        """Return the attention probabilities of queries (B, N, S, D) over keys (B, N, T, D), float (B, N, S, T)."""
         scale = (_TERMS * query.shape[-1]) ** -0.5
         query = query * ops.cast(scale, query.dtype)
         distance_queries = self._project_distance_vectors(distance_vectors, self.query, key)  # (B, N, D, R)
@@ -237,7 +239,11 @@ class DisentangledAttention(SelfAttention):
         return ops.cast(softmax_over_keys(scores), query.dtype)
 
     def _project_distance_vectors(self, distance_vectors: Tensor, layer: keras.layers.Dense, key: Tensor) -> Tensor:
-        """Project the distance vectors with `layer`, and return the result split into heads, (B, N, D, R)."""
+        """Project the distance vectors with `layer`, split them into heads, and repeat them for each sequence of `key`.
+
+        Returns:
+            The vectors, float (B, N, D, R).
+        """
         (projected_vectors,) = self._project_to_heads(distance_vectors[None], layer, join=False)  # (1, N, R, D)
         projected_vectors = ops.swapaxes(projected_vectors, 2, 3)  # (1, N, D, R)
         # Repeated explicitly, since the gradient of TensorFlow's broadcasting product may crash.

@@ -15,21 +15,23 @@ _LEVELS = 1 << 16  # values of 16 random bits
 
 
 def _draw_random_bits(shape: Shape | Tensor, seed: Tensor) -> Tensor | None:
-    """Return uniform uint16 values, two from each random 32-bit word, or None on backends where this is not cheap."""
+    """Return uniform uint16 values, cut from random 32-bit words on TensorFlow and JAX, or None on other backends."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
         import tensorflow as tf
 
         num_values = tf.reduce_prod(shape)
-        words = tf.random.stateless_uniform([(num_values + 1) // 2], seed, minval=None, maxval=None, dtype=tf.uint32)
-        halves = tf.reshape(tf.bitcast(words, tf.uint16), [-1])
+        bits32 = tf.random.stateless_uniform([(num_values + 1) // 2], seed, minval=None, maxval=None, dtype=tf.uint32)
+        halves = tf.reshape(tf.bitcast(bits32, tf.uint16), [-1])
         return tf.reshape(halves[:num_values], shape)
     if backend == "jax":
         import jax
 
         num_values = math.prod(shape)
-        words = jax.random.bits(jax.random.wrap_key_data(seed, impl="threefry2x32"), ((num_values + 1) // 2,), "uint32")
-        return jax.lax.bitcast_convert_type(words, "uint16").reshape(-1)[:num_values].reshape(shape)
+        bits32 = jax.random.bits(
+            jax.random.wrap_key_data(seed, impl="threefry2x32"), ((num_values + 1) // 2,), "uint32"
+        )
+        return jax.lax.bitcast_convert_type(bits32, "uint16").reshape(-1)[:num_values].reshape(shape)
     return None
 
 
@@ -97,7 +99,7 @@ class LockedDropout(Dropout):
         rate: float in [0, 1), the fraction of features to drop in training.
         seed: optional int; makes the sequence of masks reproducible.
 
-    Call argument: `inputs` float (B, T, H). Returns float (B, T, H).
+    Call argument: `inputs` float (B, T, H), for B sequences of T steps. Returns float (B, T, H).
 
     Example:
 

@@ -17,7 +17,7 @@ from lmzoo.layers.normalization import LayerNorm
 
 
 def make_sinusoids(count: int, width: int) -> np.ndarray:
-    """Return sinusoidal position embeddings, float64 (count, width) (Vaswani et al., 2017, section 3.5).
+    """Return sinusoidal position embeddings (Vaswani et al., 2017, section 3.5), float64 (count, width).
 
     All sines come before all cosines, as in Marian.
     """
@@ -182,7 +182,7 @@ class TransformerEmbedding(ConfiguredLayer):
     def _compute_positions(
         self, length: int | Tensor, padding_mask: Tensor | None, index: int | Tensor | None
     ) -> Tensor:
-        """Return the rows of the position table, int (T,), or (B, T) if `first_position` is not 0; see `call`."""
+        """Return each token's row in the position table, int (T,), or (B, T) if `first_position` is not 0."""
         if index is not None:
             return ops.arange(length, dtype="int32") + index + self.first_position  # (T,)
         if not self.first_position:

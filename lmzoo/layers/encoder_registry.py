@@ -17,12 +17,12 @@ _ENCODERS: dict[str, tuple[Returns, type[keras.layers.Layer]]] = {}
 def register_encoder(name: str, returns: Returns) -> Callable[[Layer], Layer]:
     """Return a class decorator that adds a layer to the registry of encoders.
 
-    The layer's constructor takes the width of each direction, and `dropout`, `dtype` and `name`. Its `call` takes the
-    backbone's vectors (B, T, H), token ids (B, T) or ELMo's character ids (B, T, W), and the padding mask (B, T); for
-    `"pairs"` and `"answers"`, also segment ids (B, T).
+    The layer's constructor takes the number of units (in LSTMs, of each direction), and `dropout`, `dtype` and `name`.
+    Its `call` takes the backbone's vectors (B, T, H), token ids (B, T) or ELMo's character ids (B, T, W), and the
+    padding mask (B, T); for `"pairs"` and `"answers"`, also segment ids (B, T).
 
     Args:
-        name: name of the layer, the value of the argument `encoder` of tasks.
+        name: name of the encoder, which tasks take as their argument `encoder`.
         returns: `"tokens"` for a vector of each token, (B, T, D), `"pairs"` for a vector of each pair of texts, (B, D),
             or `"answers"` for logits of the start and end of an answer, (B, T, 2). The width D is free.
 

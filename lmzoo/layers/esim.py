@@ -1,6 +1,7 @@
 """The enhanced sequential inference model on top of a backbone, for pairs of texts.
 
-Letters in shape comments: B pairs, T tokens of both texts, U width of each direction of the LSTMs.
+Letters in shape comments: B pairs, T tokens of both texts, H width of a backbone's vector, W characters per word, U
+width of each direction of the LSTMs.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from lmzoo.layers.rows import as_rows
 
 
 def align_texts(states: Tensor, is_first: Tensor, is_second: Tensor) -> Tensor:
-    """Return a soft alignment of each token: a mean of the other text's vectors (Chen et al., 2017, eqs. 11 to 13).
+    """Return a weighted mean of the other text's vectors for each token, its soft alignment.
 
-    The weights are a softmax over the dot products of the token's vector with the vectors of the other text. Tokens of
-    neither text get zeros, as do the tokens of a text if the other text is empty.
+    The weights are a softmax over the dot products of the token's vector with the vectors of the other text (Chen et
+    al., 2017, eqs. 11 to 13). Tokens of neither text get zeros, as do the tokens of a text if the other text is empty.
 
     Args:
-        states: float (B, T, D), vectors of the tokens of both texts.
+        states: float (B, T, D), vectors of width D of the tokens of both texts.
         is_first: bool (B, T), True at the tokens of the first text.
         is_second: bool (B, T), True at the tokens of the second text.
 
@@ -45,7 +46,7 @@ def align_texts(states: Tensor, is_first: Tensor, is_second: Tensor) -> Tensor:
 @register_encoder("esim", returns="pairs")
 @keras.saving.register_keras_serializable(package="lmzoo")
 class ESIMEncoder(ConfiguredLayer):
-    """Encoder that returns a vector of a pair of texts: the enhanced sequential inference model (Chen et al., 2017).
+    """Encoder that returns a vector per pair of texts: the enhanced sequential inference model (Chen et al., 2017).
 
     https://arxiv.org/abs/1609.06038
 
@@ -101,9 +102,9 @@ class ESIMEncoder(ConfiguredLayer):
     ) -> Tensor:
         """Return the vector of each pair."""
         is_token = ops.cast(padding_mask, "bool")
-        texts = [is_token & ops.equal(segment_ids, segment) for segment in (0, 1)]  # (B, T) each
+        masks = [is_token & ops.equal(segment_ids, segment) for segment in (0, 1)]  # (B, T) each
         encoded_vectors = self.encoding(sequence, ids, is_token, segment_ids, training=training)  # (B, T, 2U)
-        aligned_vectors = align_texts(encoded_vectors, *texts)  # (B, T, 2U)
+        aligned_vectors = align_texts(encoded_vectors, *masks)  # (B, T, 2U)
         enhanced_vectors = ops.concatenate(
             [encoded_vectors, aligned_vectors, encoded_vectors - aligned_vectors, encoded_vectors * aligned_vectors],
             axis=-1,
@@ -114,7 +115,7 @@ class ESIMEncoder(ConfiguredLayer):
             projected_vectors, None, is_token, segment_ids, training=training
         )  # (B, T, 2U)
         pooled_vectors = [
-            pooler(composed_vectors, text) for text in texts for pooler in (self.mean_pooler, self.max_pooler)
+            pooler(composed_vectors, mask) for mask in masks for pooler in (self.mean_pooler, self.max_pooler)
         ]
         return self.dense(self.dropout(ops.concatenate(pooled_vectors, axis=-1), training=training))  # (B, U)
 

@@ -14,9 +14,9 @@ from lmzoo.layers.sublayers import list_children
 
 def describe_not_finite(name: str, values: np.ndarray) -> str | None:
     """Return a message that counts the NaN and infinite values of the tensor `name`, or None if all are finite."""
-    if (finite := np.isfinite(values)).all():
+    if (is_finite := np.isfinite(values)).all():
         return None
-    return f"{name!r} is NaN or infinite in {finite.size - np.count_nonzero(finite)} of {finite.size} values"
+    return f"{name!r} is NaN or infinite in {is_finite.size - np.count_nonzero(is_finite)} of {is_finite.size} values"
 
 
 def find_not_finite(weights: Iterable[keras.Variable]) -> str | None:
@@ -26,7 +26,7 @@ def find_not_finite(weights: Iterable[keras.Variable]) -> str | None:
 
 
 def warn_about_not_finite(place: object, problem: str | None) -> None:
-    """Warn about a problem that `describe_not_finite` returned, if any; `place` is the file or model that has it."""
+    """Warn about `problem`, a message of `describe_not_finite` or None, in the file or model `place`."""
     if problem is not None:
         warnings.warn(f"{place}: {problem}, so what is computed with it is meaningless.", stacklevel=3)
 
@@ -51,7 +51,7 @@ class ReportsNotFinite(keras.Model):
 
     @property
     def _loaded(self) -> None:
-        """Hook that checks the loaded weights: Keras reads all attributes of a model after it has loaded the layers."""
+        """Hook that checks the weights, since Keras reads all attributes of a model after it has loaded the layers."""
         if self._loading:
             self._loading = False
             warn_about_not_finite(f"The {type(self).__name__} that was loaded", find_not_finite(self._reported_weights))

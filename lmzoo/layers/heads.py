@@ -1,4 +1,7 @@
-"""Task heads: the layers between a backbone's vectors and a task's logits."""
+"""Task heads: the layers between a backbone's vectors and a task's logits.
+
+Letters in shape comments: B sequences, T positions, M chosen positions, H width of a backbone's vector.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +85,7 @@ class TransformingHead(ConfiguredLayer):
         self.restore_created_layers()
 
     def transform(self, vectors: Tensor) -> Tensor:
-        """Return the transformed vectors, float (..., H)."""
+        """Return the vectors, float (..., H), after the transform, if the head has one."""
         if not self.activation:
             return vectors
         x = get_activation(self.activation)(self.dense(vectors))  # (..., H)
@@ -166,7 +169,7 @@ class MaskedLMHead(ConfiguredLayer):
         tie_embeddings: bool, whether logits are products with the token embeddings. If False, the head has a kernel
             `output_projection` (E, V) in their place.
 
-    Call argument: `vectors` float (B, M, H), hidden states at the masked positions. Returns float32 logits (B, M, V).
+    Call argument: `vectors` float (B, M, H), hidden states at M masked positions. Returns float32 logits (B, M, V).
     With `tie_embeddings` but no `token_embedding`, returns the arguments of `compute_tied_logits`: the transformed
     vectors, float (B, M, E), and the bias, (V,).
     """

@@ -48,10 +48,10 @@ class TruncatedNormal(keras.initializers.TruncatedNormal):
             return super().__call__(shape, dtype)
         rng = np.random.default_rng(self.seed)
         values = rng.standard_normal(math.prod(cast("tuple[int, ...]", shape)), "float32")
-        outliers = np.flatnonzero(np.abs(values) > 2)
-        while len(outliers):
-            values[outliers] = rng.standard_normal(len(outliers), "float32")
-            outliers = outliers[np.abs(values[outliers]) > 2]
+        outlier_indices = np.flatnonzero(np.abs(values) > 2)
+        while len(outlier_indices):
+            values[outlier_indices] = rng.standard_normal(len(outlier_indices), "float32")
+            outlier_indices = outlier_indices[np.abs(values[outlier_indices]) > 2]
         return keras.ops.convert_to_tensor((self.mean + self.stddev * values).reshape(shape), dtype)
 
 
@@ -78,9 +78,8 @@ class Orthogonal(keras.initializers.Orthogonal):
 def _make_uninitialized(shape: Shape, dtype: str | None) -> Tensor:
     """Return a tensor of arbitrary values.
 
-    On TensorFlow, unlike zeros, the tensor takes no memory before it is written to. On other backends it is made by
-    NumPy, since JAX would compile a program for each shape, or consists of the backend's zeros if there are several
-    devices.
+    On TensorFlow, the tensor takes no memory before it is written to, unlike zeros. Other backends get zeros: from
+    NumPy, since JAX would compile a program for each shape, or from the backend itself if there are several devices.
     """
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf

@@ -19,8 +19,8 @@ def prefers_blocks(length: int | Tensor, reach: int) -> bool:
     """Return whether `attention_in_blocks` is expected to be faster than masking all pairs of positions.
 
     In sequences of up to three blocks, most pairs of positions see each other anyway. TensorFlow graphs in which the
-    length is a tensor use blocks at any length. Blocks are never longer than the sequence, so that at most three times
-    as many scores are computed for short sequences.
+    length is a tensor use blocks at any length. Since a block is never longer than the sequence, they compute at most
+    three times as many scores for short sequences.
     """
     return not isinstance(length, int) or length > 3 * reach
 
@@ -119,6 +119,6 @@ def _make_mask_bias(
     ]
     key_bias = ops.concatenate([outer_biases[0], key_bias, outer_biases[1]], axis=1)  # (B, (K + 2)·C)
     key_bias = _join_neighbors(ops.reshape(key_bias, (batch, num_blocks + 2, block_length)), axis=1)  # (B, K, 3C)
-    distance = ops.arange(3 * block_length) - block_length - ops.expand_dims(ops.arange(block_length), 1)  # (C, 3C)
-    pair_bias = ops.cast(ops.where(ops.abs(distance) > reach, OUT_OF_SIGHT, 0.0), "float32")
+    distances = ops.arange(3 * block_length) - block_length - ops.expand_dims(ops.arange(block_length), 1)  # (C, 3C)
+    pair_bias = ops.cast(ops.where(ops.abs(distances) > reach, OUT_OF_SIGHT, 0.0), "float32")
     return ops.expand_dims(key_bias, (1, 3)) + pair_bias

@@ -94,9 +94,9 @@ class BidirectionalLSTM(ConfiguredLayer):
 
     def compute_output_spec(self, forward: Tensor, backward: Tensor, state: Tensors) -> tuple[Tensors, Tensors]:
         """Return the specs of the outputs, in the compute dtype, and of the memories, in `get_memory_dtype`."""
-        memory = (*forward.shape[:2], self.memory_dim)
+        memory_shape = (*forward.shape[:2], self.memory_dim)
         outputs = tuple(keras.KerasTensor(forward.shape, self.compute_dtype) for _ in DIRECTIONS)
-        return outputs, tuple(keras.KerasTensor(memory, get_memory_dtype(self.compute_dtype)) for _ in DIRECTIONS)
+        return outputs, tuple(keras.KerasTensor(memory_shape, get_memory_dtype(self.compute_dtype)) for _ in DIRECTIONS)
 
 
 def get_memory_dtype(compute_dtype: str) -> str:
@@ -147,9 +147,12 @@ def make_lstm_recurrence(
                 step_results.append((output, memory, (i, j, f, o)))
             return tuple(new_carry), tuple(step_results)
 
-        start = tuple((memory, output) for _, _, memory, output, *_ in arguments_by_lstm)
+        initial_carry = tuple((memory, output) for _, _, memory, output, *_ in arguments_by_lstm)
         results = scan(
-            step, start, tuple(lstm_arguments[0] for lstm_arguments in arguments_by_lstm), tensor_lists=tensor_lists
+            step,
+            initial_carry,
+            tuple(lstm_arguments[0] for lstm_arguments in arguments_by_lstm),
+            tensor_lists=tensor_lists,
         )[1]
         outputs, memories = ([result[k] for result in results] for k in (0, 1))
 
@@ -195,10 +198,11 @@ def _compute_recurrence_gradient(
     ):
         tanh_memories = ops.tanh(memories)
         hidden_states.append(o * tanh_memories)  # (T, B, D)
-        slopes = (j * i * (1 - i), i * (1 - j * j), previous_memories * f * (1 - f), tanh_memories * o * (1 - o))
-        slopes = ops.concatenate(slopes, axis=2)  # (T, B, 4D), of the memory by i, j and f, and of the output by o
-        xs.append((outputs, memories, f, o * (1 - tanh_memories * tanh_memories), slopes, d_outputs))
-    start = tuple(
+        gate_slopes = (j * i * (1 - i), i * (1 - j * j), previous_memories * f * (1 - f), tanh_memories * o * (1 - o))
+        # (T, B, 4D), slopes of the memory with respect to i, j and f, and of the output with respect to o
+        gate_slopes = ops.concatenate(gate_slopes, axis=2)
+        xs.append((outputs, memories, f, o * (1 - tanh_memories * tanh_memories), gate_slopes, d_outputs))
+    initial_carry = tuple(
         (ops.zeros_like(lstm_arguments[2]), ops.zeros_like(lstm_arguments[3])) for lstm_arguments in arguments_by_lstm
     )
     num_steps = arguments_by_lstm[0][0].shape[0]
@@ -211,21 +215,21 @@ def _compute_recurrence_gradient(
         new_carry = []
         step_gradients = []
         for (d_memory, d_output), x, (from_gates, *projection) in zip(carry, xs, product_functions, strict=True):
-            output, memory, f, slope, slopes, d_above = x
-            d_output = d_output + d_above  # (B, P)
+            output, memory, f, memory_slope, gate_slopes, d_upstream = x
+            d_output = d_output + d_upstream  # (B, P)
             d_hidden = d_output  # (B, D)
             if projection:
                 d_output = _compute_clip_gradient(d_output, output, projection_clip)
                 d_hidden = projection[0](d_output)
             d_hidden = ops.cast(d_hidden, memory.dtype)
-            d_memory = _compute_clip_gradient(d_memory + d_hidden * slope, memory, cell_clip)
-            d_z = ops.concatenate([d_memory, d_memory, d_memory, d_hidden], axis=1) * slopes  # (B, 4D)
+            d_memory = _compute_clip_gradient(d_memory + d_hidden * memory_slope, memory, cell_clip)
+            d_z = ops.concatenate([d_memory, d_memory, d_memory, d_hidden], axis=1) * gate_slopes  # (B, 4D)
             d_z = ops.cast(d_z, output.dtype)
             new_carry.append((d_memory * f, from_gates(d_z)))
             step_gradients.append((d_z, d_output))
         return tuple(new_carry), tuple(step_gradients)
 
-    d_initial, d_steps = scan(step, start, tuple(xs), reverse=True)
+    d_initial, d_steps = scan(step, initial_carry, tuple(xs), reverse=True)
     gradients = []
     for k, (_, _, _, _, *projection) in enumerate(arguments_by_lstm):
         d_gates, d_outputs = d_steps[k]

@@ -29,7 +29,7 @@ class LayerNorm(keras.layers.LayerNormalization):
     axis: Any
 
     def build(self, input_shape: Shape) -> None:
-        """Create the scale and the bias, for inputs with any number of axes before the normalized last one."""
+        """Create the scale and the bias; if only the last axis is normalized, inputs may have any number of axes."""
         normalizes_last = self.axis in (-1, [-1])
         super().build(input_shape)
         if normalizes_last:  # Keras 3.16 counts the axis from the front, for inputs with as many axes as `input_shape`
@@ -63,8 +63,8 @@ class LayerNorm(keras.layers.LayerNormalization):
         normalized = centered * inverse_deviation  # (..., H)
 
         def gradient(upstream: Tensor) -> tuple[Tensor, ...]:
-            scaled = upstream * gamma  # (..., H)
-            dx = inverse_deviation * (scaled - mean(scaled) - normalized * mean(scaled * normalized))
+            dy = upstream * gamma  # (..., H), gradient of `normalized`
+            dx = inverse_deviation * (dy - mean(dy) - normalized * mean(dy * normalized))
             axes = list(range(x.shape.rank - 1))
             dgamma = tf.reduce_sum(upstream * normalized, axes)  # (H,)
             return (dx, dgamma) if beta is None else (dx, dgamma, tf.reduce_sum(upstream, axes))

@@ -1,4 +1,7 @@
-"""Pooling layers, from a sequence's vectors to one vector per sequence or per chosen position."""
+"""Pooling layers, from a sequence's vectors to one vector per sequence or per chosen position.
+
+Letters in shape comments: B sequences, T positions, M chosen positions, H width of a vector.
+"""
 
 from __future__ import annotations
 

@@ -83,11 +83,13 @@ class RelativePositionBias(ConfiguredLayer):
     def call(self, inputs: Tensor, positions: Tensor | None = None) -> Tensor:
         """Return the bias for every pair of query and key."""
         length = ops.shape(inputs)[1]
-        by_distance = ops.transpose(ops.take(self.embeddings, self._compute_cyclic_buckets(length), axis=0))  # (N, 2T)
-        # `by_distance` has a period of 2T numbers, and row q of the bias starts q numbers further left. Cutting the
+        distance_biases = ops.transpose(
+            ops.take(self.embeddings, self._compute_cyclic_buckets(length), axis=0)
+        )  # (N, 2T)
+        # `distance_biases` has a period of 2T numbers, and row q of the bias starts q numbers further left. Cutting the
         # repeated numbers into rows of 2T - 1 gives these shifts. The gradient of this is a sum; the gradient of a
         # lookup for each pair would be a scatter.
-        rows = ops.broadcast_to(by_distance[:, None], (self.num_heads, length, 2 * length))  # (N, T, 2T)
+        rows = ops.broadcast_to(distance_biases[:, None], (self.num_heads, length, 2 * length))  # (N, T, 2T)
         rows = ops.reshape(rows, (self.num_heads, 2 * length * length))
         rows = ops.slice(rows, (0, 0), (self.num_heads, length * (2 * length - 1)))
         rows = ops.reshape(rows, (self.num_heads, length, 2 * length - 1))
@@ -105,8 +107,8 @@ class RelativePositionBias(ConfiguredLayer):
             count: number of queries, S.
             length: number of keys, T.
         """
-        queries = ops.arange(count, dtype="int32") + index  # (S,)
-        distances = ops.arange(length, dtype="int32") - queries[:, None]  # (S, T)
+        query_positions = ops.arange(count, dtype="int32") + index  # (S,)
+        distances = ops.arange(length, dtype="int32") - query_positions[:, None]  # (S, T)
         buckets = self._compute_buckets_at(ops.abs(distances), distances > 0)  # (S, T)
         bias = ops.take(ops.cast(self.embeddings, self.compute_dtype), buckets, axis=0)  # (S, T, N)
         return ops.expand_dims(ops.transpose(bias, (2, 0, 1)), 0)
@@ -128,7 +130,7 @@ class RelativePositionBias(ConfiguredLayer):
         return ops.where(is_after, later_buckets, buckets)
 
     def _compute_bounds(self) -> list[int]:
-        """Return the smallest distance in each bucket of one direction, leaving out the first bucket."""
+        """Return the smallest distance in each bucket of one direction, except the first bucket."""
         num_buckets = self.num_buckets if self.causal else self.num_buckets // 2
         num_exact = num_buckets // 2  # buckets of one distance each
         num_ranges = num_buckets - num_exact

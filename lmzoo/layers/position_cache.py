@@ -19,10 +19,10 @@ def check_room(room: int | None, num_new: int | None, index: int | Tensor) -> No
     Args:
         room: number of positions in the cache, or None in a graph where it is unknown.
         num_new: number of new positions, or None in a graph where it is unknown.
-        index: the first of the new positions. If it is a tensor, only the numbers are compared.
+        index: the first of the new positions. If it is a tensor, only `room` and `num_new` are compared.
 
     Raises:
-        ValueError: If the positions do not fit.
+        ValueError: If the new positions do not fit into the cache.
     """
     if room is None or num_new is None:
         return
@@ -40,7 +40,7 @@ def read_positions(cache: Tensor, index: int | Tensor, count: int | Tensor) -> T
 
 
 def write_positions(cache: Tensor, new: Tensor, index: int | Tensor, axis: int = 1) -> Tensor:
-    """Return a copy of a cache, (B, T, H) or of more axes, with `new` written from `index` on along `axis`."""
+    """Return a copy of `cache` in which `new` is written along `axis`, the axis of positions, from `index` on."""
     new = ops.cast(new, cache.dtype)
     if keras.backend.backend() != "tensorflow":
         return ops.slice_update(cache, [0] * axis + [index] + [0] * (len(cache.shape) - axis - 1), new)

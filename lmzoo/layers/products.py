@@ -82,7 +82,7 @@ def make_product(kernel: Tensor, uses: int | None = None) -> Callable[[Tensor], 
 
 
 def _is_faster_in_bfloat16(a: Tensor, dtype: Any) -> bool:
-    """Return whether `_make_bfloat16_product` is faster for `a` and a matrix of `dtype`; False for a single row."""
+    """Return whether `_make_bfloat16_product` is faster for `a` and a matrix of `dtype`; False if `a` has one row."""
     if keras.backend.backend() != "jax" or a.shape[0] == 1 or not (str(a.dtype) == str(dtype) == "bfloat16"):
         return False
     import jax
@@ -102,7 +102,7 @@ def _has_bfloat16_instructions() -> bool:
 def _transpose_with_zeros(x: Tensor, rows: int = 0, columns: int = 0) -> Tensor:
     """Return the transpose of a matrix with additional rows and columns of zeros.
 
-    They keep XLA from fusing the transpose into a product.
+    The zeros keep XLA from fusing the transpose into a product.
     """
     import jax.numpy as jnp
 

@@ -117,7 +117,7 @@ class RecurrentLayer(ConfiguredLayer):
 
 
 def _run_rnn(z: Tensor, kernel: Tensor, initial_output: Tensor, *, tensor_lists: bool) -> Tensor:
-    """Return the outputs of a simple RNN, (T, B, H), given the inputs' term before the tanh, `z` (T, B, H)."""
+    """Return the outputs of a simple RNN, (T, B, H), given `z`, (T, B, H), the inputs' part of the tanh's argument."""
 
     def step(h: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
         h = ops.tanh(z + ops.matmul(h, kernel))  # (B, H)

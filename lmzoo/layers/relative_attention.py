@@ -44,8 +44,8 @@ class RelativeEncoding(ConfiguredLayer):
         length, width = ops.shape(inputs)[1], inputs.shape[-1]
         num_keys = length if memory is None else length + ops.shape(memory)[1]  # K
         distances = ops.cast(num_keys - ops.arange(num_keys + length), "float32")  # (R,)
-        rates = 10_000.0 ** (-ops.arange(0, width, 2, dtype="float32") / width)  # (H / 2,)
-        angles = distances[:, None] * rates  # (R, H / 2)
+        frequencies = 10_000.0 ** (-ops.arange(0, width, 2, dtype="float32") / width)  # (H / 2,)
+        angles = distances[:, None] * frequencies  # (R, H / 2)
         encodings = ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=-1)  # (R, H)
         return self.dropout(ops.cast(encodings, self.compute_dtype), training=training)
 
@@ -62,7 +62,7 @@ class RelativeAttention(ConfiguredLayer):
     """Multi-head attention whose scores depend on contents, distances, and whether two tokens share a segment.
 
     For a query q and a key k at distance d, the score is ((q + u)·k + (q + v)·r_d + (q + w)·s) / √D. Here r_d is a
-    projection of the distance's encoding, s is one of two vectors, for the same or another segment, u, v and w are
+    projection of the distance's encoding, s is one of two vectors, for the same or a different segment, u, v and w are
     learned biases of each head, and D is the width of a head (Dai et al., 2019, section 3.3; Yang et al., 2019,
     section 2.5).
 
@@ -79,12 +79,12 @@ class RelativeAttention(ConfiguredLayer):
     Call arguments:
         inputs: float (B, T, H), vectors of the content stream.
         encodings: float (P + 2T, H), encodings of distances; see `RelativeEncoding`.
-        mask: bool (B, T or 1, K), whether each input sees each of the K = P + T keys, first the memory's keys.
-        apart: bool (B, T, K), whether each key is in another segment than the input.
+        mask: bool (B, T or 1, K), whether each input sees each of the K = P + T keys; the memory's keys come first.
+        apart: bool (B, T, K), whether each key is in a different segment than the input.
         queries: optional float (B, M, H), vectors of the query stream.
         positions: with `queries`, int (B, M), positions of the queries among the inputs.
         query_mask: with `queries`, bool (B, M, K), whether each query sees each key.
-        query_apart: with `queries`, bool (B, M, K), whether each key is in another segment than the query.
+        query_apart: with `queries`, bool (B, M, K), whether each key is in a different segment than the query.
         memory: optional float (B, P, H), vectors that precede the inputs, used only for keys and values.
 
     Returns float (B, T, H); with `queries` also float (B, M, H).
@@ -160,10 +160,10 @@ class RelativeAttention(ConfiguredLayer):
         key_inputs = inputs if memory is None else ops.concatenate([ops.cast(memory, inputs.dtype), inputs], axis=1)
         keys = ops.transpose(self.key(key_inputs), (0, 2, 3, 1))  # (B, N, D, K)
         values = ops.transpose(self.value(key_inputs), (0, 2, 1, 3))  # (B, N, K, D)
-        distances = ops.transpose(self.distance(encodings), (1, 2, 0))  # (N, D, R)
+        distance_keys = ops.transpose(self.distance(encodings), (1, 2, 0))  # (N, D, R)
 
         def attend(x: Tensor, mask: Tensor, apart: Tensor, positions: Tensor | None) -> Tensor:
-            probabilities = self._compute_probabilities(x, keys, distances, mask, apart, positions)  # (B, N, S, K)
+            probabilities = self._compute_probabilities(x, keys, distance_keys, mask, apart, positions)  # (B, N, S, K)
             context = ops.matmul(self.dropout(probabilities, training=training), values)  # (B, N, S, D)
             sees_any = ops.any(mask, axis=-1, keepdims=True)[:, None]  # (B, 1, S, 1)
             context = ops.where(sees_any, context, ops.zeros_like(context))
@@ -180,12 +180,12 @@ class RelativeAttention(ConfiguredLayer):
         self,
         x: Tensor,
         keys: Tensor,
-        distances: Tensor,
+        distance_keys: Tensor,
         mask: Tensor,
         apart: Tensor,
         positions: Tensor | None = None,
     ) -> Tensor:
-        """Return the attention probabilities, (B, N, S, K), of queries computed from `x`, (B, S, H)."""
+        """Compute queries from `x`, (B, S, H), and return their attention probabilities, float (B, N, S, K)."""
         scale = (self.hidden_dim // self.num_heads) ** -0.5
         query = self.query(x) * ops.cast(scale, x.dtype)  # (B, S, N, D)
 
@@ -196,21 +196,21 @@ class RelativeAttention(ConfiguredLayer):
             # (N, D, n) -> (B, N, D, n), since the gradient of TensorFlow's broadcasting product may crash.
             return ops.broadcast_to(x, (ops.shape(keys)[0], *ops.shape(x)))
 
-        by_content = ops.matmul(add_bias(self.content_bias), keys)  # (B, N, S, K)
-        by_distance = ops.matmul(add_bias(self.distance_bias), repeat_for_batch(distances))  # (B, N, S, R)
-        by_distance = gather_at_keys(by_distance, ops.shape(keys)[3], positions)  # (B, N, S, K)
+        content_scores = ops.matmul(add_bias(self.content_bias), keys)  # (B, N, S, K)
+        distance_scores = ops.matmul(add_bias(self.distance_bias), repeat_for_batch(distance_keys))  # (B, N, S, R)
+        distance_scores = gather_at_keys(distance_scores, ops.shape(keys)[3], positions)  # (B, N, S, K)
         segments = repeat_for_batch(ops.transpose(self.segments, (1, 2, 0)))  # (B, N, D, 2)
-        by_segment = ops.matmul(add_bias(self.segment_bias), segments)  # (B, N, S, 2)
-        by_segment = ops.where(apart[:, None], by_segment[..., 1:], by_segment[..., :1])  # (B, N, S, K)
-        scores = ops.cast(by_content + by_distance + by_segment, "float32")
+        segment_scores = ops.matmul(add_bias(self.segment_bias), segments)  # (B, N, S, 2)
+        segment_scores = ops.where(apart[:, None], segment_scores[..., 1:], segment_scores[..., :1])  # (B, N, S, K)
+        scores = ops.cast(content_scores + distance_scores + segment_scores, "float32")
         scores = scores + ops.cast(ops.where(mask, 0.0, MASKED), "float32")[:, None]
         return ops.cast(softmax_over_keys(scores), x.dtype)
 
     def scores(self, inputs: Tensor, encodings: Tensor, mask: Tensor, apart: Tensor) -> Tensor:
         """Return the attention probabilities of the inputs in `call` without dropout, (B, N, T, T)."""
         keys = ops.transpose(self.key(inputs), (0, 2, 3, 1))  # (B, N, D, T)
-        distances = ops.transpose(self.distance(encodings), (1, 2, 0))  # (N, D, R)
-        return self._compute_probabilities(inputs, keys, distances, mask, apart)
+        distance_keys = ops.transpose(self.distance(encodings), (1, 2, 0))  # (N, D, R)
+        return self._compute_probabilities(inputs, keys, distance_keys, mask, apart)
 
     def compute_output_spec(
         self, inputs: Tensor, *args: Any, queries: Tensor | None = None, **kwargs: Any
@@ -224,7 +224,7 @@ class RelativeAttention(ConfiguredLayer):
 def gather_at_keys(by_distance: Tensor, keys: int | Tensor, positions: Tensor | None = None) -> Tensor:
     """Return the scores of all keys, (B, N, S, K), given the scores of all distances, (B, N, S, R).
 
-    The queries are at all positions, or at `positions`, int (B, S).
+    `keys` is the number of keys, K. The queries are at all positions, or at `positions`, int (B, S).
     """
     batch, num_heads, num_queries, num_distances = ops.shape(by_distance)
     if positions is not None:

@@ -28,7 +28,7 @@ def rotate(x: Tensor, positions: Tensor, wavelength: float) -> Tensor:
     Args:
         x: float (B, N, T, D), queries or keys of an even width D.
         positions: int (T,), positions of the vectors, or (B, T) if the sequences differ.
-        wavelength: float, base of the geometric series of wavelengths, of which D / 2 are used.
+        wavelength: float, base of the geometric series of D / 2 wavelengths.
 
     Returns:
         The rotated vectors, of the shape and dtype of `x`; the rotation is computed in at least float32.

@@ -22,7 +22,8 @@ _EXCLUDED = -1e9  # a logit whose probability is 0 in float32
 def log_uniform_probabilities(ranks: Tensor, vocabulary_size: int) -> Tensor:
     """Return the log-uniform probability of each word, given its frequency rank, float32 (n,).
 
-    The probability is ln((r + 2) / (r + 1)) / ln(V + 1) for rank r, about a word's relative frequency by Zipf's law.
+    The probability is ln((r + 2) / (r + 1)) / ln(V + 1) for rank r, which is about the relative frequency of a word
+    under Zipf's law.
     The probabilities of all V ranks add up to 1.
 
     Args:
@@ -50,8 +51,8 @@ def draw_words(vocabulary_size: int, count: int, seed: Tensor) -> tuple[Tensor, 
         The frequency ranks of the sampled words, int32 (S,), in the order of arrival, and the time t, float32 ().
     """
     probabilities = log_uniform_probabilities(ops.arange(vocabulary_size), vocabulary_size)  # (V,)
-    uniform = keras.random.uniform((vocabulary_size,), seed=seed)
-    negative_times, ranks = ops.top_k(ops.log1p(-uniform) / probabilities, count + 1)
+    uniform_values = keras.random.uniform((vocabulary_size,), seed=seed)
+    negative_times, ranks = ops.top_k(ops.log1p(-uniform_values) / probabilities, count + 1)
     return ops.cast(ranks[:-1], "int32"), -negative_times[-1]
 
 

@@ -27,7 +27,8 @@ class ScalarMix(ConfiguredLayer):
     adds 1e-13. Padding is mixed like other positions: mask the result.
 
     Args:
-        layer_norm: str, the epsilon of the normalization: `"bilm_tf"` or `"allennlp"`; None for no normalization.
+        layer_norm: str, implementation whose epsilon the normalization uses: `"bilm_tf"` or `"allennlp"`; None for no
+            normalization.
         l2_coefficient: float, weight of the sum of squares of the scalars s in the loss.
         parameters: floats, fixed scalars, one per layer; gamma is then 1, and nothing is trained.
 

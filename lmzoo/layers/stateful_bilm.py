@@ -57,10 +57,12 @@ class StreamedBiLM(CarriesState):
     def call(self, ids: Tensor, goes_on: Tensor, training: bool = False) -> tuple[Tensor, Tensor]:
         """Return the last layer's outputs in both directions, and store the state for the next batch."""
         batch, num_steps = ops.shape(ids)[:2]
-        words = self.bilm.encoder(ops.reshape(ids, (-1, *ops.shape(ids)[3:])))
-        words = ops.transpose(ops.reshape(words, (batch, num_steps, 2, words.shape[-1])), (2, 1, 0, 3))  # (2, T, B, P)
+        word_vectors = self.bilm.encoder(ops.reshape(ids, (-1, *ops.shape(ids)[3:])))
+        word_vectors = ops.transpose(
+            ops.reshape(word_vectors, (batch, num_steps, 2, word_vectors.shape[-1])), (2, 1, 0, 3)
+        )  # (2, T, B, P)
         state = self.make_initial_state(goes_on, training)
-        outputs, state = self.bilm.run_stacks(words[0], words[1], None, state, training)
+        outputs, state = self.bilm.run_stacks(word_vectors[0], word_vectors[1], None, state, training)
         self.store_state(state, batch, training)
         return tuple(self.dropout(ops.transpose(x, (1, 0, 2)), training=training) for x in outputs[-1])
 

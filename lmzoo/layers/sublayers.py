@@ -17,7 +17,7 @@ def sublayers(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
 
 
 def named_sublayers(layer: keras.layers.Layer, prefix: str = "") -> Iterator[tuple[str, keras.layers.Layer]]:
-    """Yield the path of attributes and the layer of all layers nested in `layer`, parents before children.
+    """Yield the attribute path and the layer of each layer nested in `layer`, parents before children.
 
     Args:
         layer: outermost layer, which is not yielded.
@@ -29,7 +29,7 @@ def named_sublayers(layer: keras.layers.Layer, prefix: str = "") -> Iterator[tup
 
 
 def list_children(layer: keras.layers.Layer) -> list[tuple[str, keras.layers.Layer]]:
-    """Return the name and the layer of each attribute that is a layer, and of each layer in its lists and dicts.
+    """Return the name and layer of each attribute that is a layer, and of each layer in a list or dict attribute.
 
     A model's children are the layers of its graph, then the layers in its attributes that are not part of the graph.
     """
@@ -56,7 +56,7 @@ def _find_layers(prefix: str, items: Mapping[Any, Any]) -> Iterator[tuple[str, k
 
 
 def get_stored_weights(model: keras.layers.Layer) -> list[tuple[str, Tensor]]:
-    """Return the paths and values of the weights of a model without LoRA: updates are added, except to int8 weights.
+    """Return the paths and values of a model's weights, with low-rank updates added to all but int8 weights.
 
     Args:
         model: a model or a layer with sublayers.
@@ -67,8 +67,8 @@ def get_stored_weights(model: keras.layers.Layer) -> list[tuple[str, Tensor]]:
         if not stores_updates(layer):
             stored_values |= {id(update): None for update in get_updates(layer)}
             stored_values[id(get_base_weight(layer))] = merge_updates(layer)
-    values = [(w.path, stored_values.get(id(w), w)) for w in model.weights]
-    return [(path, value) for path, value in values if value is not None]
+    named_values = [(w.path, stored_values.get(id(w), w)) for w in model.weights]
+    return [(path, value) for path, value in named_values if value is not None]
 
 
 def is_quantized(layer: keras.layers.Layer) -> bool:
@@ -77,7 +77,7 @@ def is_quantized(layer: keras.layers.Layer) -> bool:
 
 
 def get_quantizations(layer: keras.layers.Layer) -> list[dict[str, Any]]:
-    """Return the path, quantization and rank of low-rank updates of each quantized layer in `layer`, as JSON types."""
+    """Return the path, dtype policy and LoRA rank of each quantized layer in `layer`, as JSON types."""
     return [
         {
             "path": path,
@@ -90,7 +90,11 @@ def get_quantizations(layer: keras.layers.Layer) -> list[dict[str, Any]]:
 
 
 def restore_quantizations(layer: keras.layers.Layer, states: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Prepare the layers in `layer` for the quantized weights and updates that `get_quantizations` describes.
+    """Prepare the layers in `layer` for the quantized weights and low-rank updates in the files.
+
+    Args:
+        layer: outermost layer.
+        states: descriptions of the quantized layers, from `get_quantizations`.
 
     Returns:
         The descriptions of layers that do not exist yet, because a `build` method creates them.
@@ -99,15 +103,15 @@ def restore_quantizations(layer: keras.layers.Layer, states: Sequence[Mapping[st
         return []
     named_layers = dict(named_sublayers(layer))
     all_layers = list(sublayers(layer))
-    missing = []
+    missing_states = []
     for state in states:
         # Files written until November 2026 have indices instead of paths.
         target = all_layers[state["index"]] if "index" in state else named_layers.get(state["path"])
         if target is None:
-            missing.append(state)
+            missing_states.append(state)
         else:
             _restore_quantized(target, state)
-    return missing
+    return missing_states
 
 
 def _restore_quantized(layer: keras.layers.Layer, state: Mapping[str, Any]) -> None:

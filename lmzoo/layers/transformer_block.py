@@ -220,7 +220,10 @@ class TransformerBlock(ConfiguredLayer):
         source: Tensor | Cache | None = None,
         source_mask: Tensor | None = None,
     ) -> Tensor:
-        """Return the block's output, (B, S, H), given its input and the output of its attention before dropout."""
+        """Return the block's output, (B, S, H), from its input `residual` and its attention's output `attended`.
+
+        This includes attention to the source, if the block has it, and the feed-forward network.
+        """
         x = self._add(residual, self.dropout(attended, training=training))
         if self.norm == "post" and self.attention_layer_norm is not None:
             x = self.attention_layer_norm(x)
@@ -237,19 +240,19 @@ class TransformerBlock(ConfiguredLayer):
         return self.output_layer_norm(x) if self.norm == "post" else x
 
     def _add(self, residual: Tensor, x: Tensor) -> Tensor:
-        """Return a residual sum, limited to finite values where T5's float16 sums can overflow."""
+        """Return the residual sum, clipped to finite values in T5's float16 blocks, where it can overflow."""
         total = residual + x
         if not self.rms_norm or self.compute_dtype != "float16":
             return total
         return ops.clip(total, -_MAX_FLOAT16_SUM, _MAX_FLOAT16_SUM)
 
     def _compute_intermediate(self, rows: Tensor) -> Tensor:
-        """Return the hidden layer of the feed-forward network for inputs (B·S, H), float (B·S, `intermediate_dim`)."""
+        """Return the feed-forward network's hidden layer, (B·S, `intermediate_dim`), for inputs `rows`, (B·S, H)."""
         x = get_activation(self.activation)(apply_dense(self.intermediate_dense, rows))
         return x if self.gate_dense is None else x * apply_dense(self.gate_dense, rows)
 
     def attend_to_itself(self, inputs: Tensor, padding_mask: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Return the vectors from which the block attends to its source, without dropout, float (B, T, H)."""
+        """Return the vectors with which the block attends to its source, float (B, T, H), without dropout."""
         assert self.attention_layer_norm is not None
         assert self.source_layer_norm is not None
         if self.norm == "post":
@@ -260,7 +263,7 @@ class TransformerBlock(ConfiguredLayer):
     def _attend_to_source(
         self, x: Tensor, source: Tensor | Cache | None, mask: Tensor | None, training: bool
     ) -> Tensor:
-        """Return the output of source attention for `x`, (B, S, H); `source` may also be its keys and values."""
+        """Return the output of source attention for `x`, (B, S, H); `source` is vectors or their keys and values."""
         assert self.source_attention is not None
         if source is None or mask is None:
             raise ValueError("A block that reads a source needs `source` and `source_mask`.")

@@ -44,13 +44,23 @@ class StaticWordFeatures(ConfiguredLayer):
             self.hashes = self.add_weight(shape=(self.count, 2), dtype="int32", name="hashes", **arguments)
 
     def assign_ids(self, ids: np.ndarray, vectors: np.ndarray) -> None:
-        """Set the static vectors, float (n, E), of the tokens with these ids, int (n,); all other tokens get zeros."""
+        """Set the static vectors of tokens; all other tokens get zeros.
+
+        Args:
+            ids: int (n,), token ids.
+            vectors: float (n, E), static vectors of the tokens.
+        """
         table = np.zeros((self.count, self.embedding_dim), "float32")
         table[ids] = vectors
         self.vectors.assign(table)
 
     def assign_words(self, characters: np.ndarray, vectors: np.ndarray) -> None:
-        """Set the static vectors, float (N - 1, E), of the words with these character ids, int (N - 1, W)."""
+        """Set the static vectors of words that are looked up by their characters.
+
+        Args:
+            characters: int (N - 1, W), character ids of the words.
+            vectors: float (N - 1, E), static vectors of the words.
+        """
         hashes = np.stack(
             [ops.convert_to_numpy(hash_words(characters[None], multiplier))[0] for multiplier in _MULTIPLIERS], axis=1
         )

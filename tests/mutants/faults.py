@@ -70,8 +70,8 @@ FAULTS = (
     Fault(
         "a block of local attention sees one position too few",
         "layers/local_attention.py",
-        "ops.abs(distance) > reach",
-        "ops.abs(distance) >= reach",
+        "ops.abs(distances) > reach",
+        "ops.abs(distances) >= reach",
     ),
     Fault(
         "chosen vectors are taken to be those of the first positions",
