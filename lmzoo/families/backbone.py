@@ -129,7 +129,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
 
     @property
     def layouts(self) -> Mapping[str, tuple[str | None, ...]]:
-        """Layouts for model parallelism: pattern of weight paths -> "split" or None for each axis; see `Family`."""
+        """Dict from patterns of weight paths to "split" or None per axis, for model parallelism; see `Family`."""
         return get_family(self).layouts
 
     def __getattr__(self, name: str) -> Any:
@@ -175,7 +175,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
 
     @property
     def id_counts(self) -> dict[str, int]:
-        """Number n of valid ids, 0 to n - 1, for each input whose values are checked."""
+        """Number of valid ids, counted from 0, for each input whose values are checked."""
         return {}
 
     def check_inputs(self, inputs: Features) -> Features:

@@ -21,10 +21,10 @@ def build_embeddings(config: Any, dtype: keras.DTypePolicy, **arguments: Any) ->
         dtype: dtype policy of the layer.
         **arguments: arguments of `TransformerEmbedding`, which take precedence over fields of the configuration.
     """
-    sizes = {
+    defaults = {
         "hidden_dim": config.hidden_dim,
         "max_sequence_length": config.max_sequence_length,
         "dropout": config.dropout,
         "initializer_range": config.initializer_range,
     }
-    return TransformerEmbedding(config.vocabulary_size, **{**sizes, **arguments}, dtype=dtype, name="embeddings")
+    return TransformerEmbedding(config.vocabulary_size, **{**defaults, **arguments}, dtype=dtype, name="embeddings")

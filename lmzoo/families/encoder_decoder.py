@@ -32,13 +32,13 @@ class Source(NamedTuple):
 
 
 class EncoderDecoderBackbone(Backbone):
-    """Base class of encoder-decoder Transformers (Vaswani et al., 2017) that share one table of token embeddings.
+    """Base class of Transformers (Vaswani et al., 2017) whose encoder and decoder share one table of token embeddings.
 
     A family sets `config_class` and defines `make_layers`. Its configuration must have a `vocabulary_size`.
     """
 
     reads_source = True
-    # Class of the models that `make_encoder` builds; None if encoders are not models of their own.
+    # Class of the models that `make_encoder` returns; None if the family has no such class.
     encoder_class: ClassVar[type[Backbone] | None] = None
     # Layers that only some families have.
     encoder_bias: RelativePositionBias | None = None
@@ -48,7 +48,7 @@ class EncoderDecoderBackbone(Backbone):
 
     @property
     def id_counts(self) -> dict[str, int]:
-        """Number n of valid ids, 0 to n - 1, for each input whose values are checked."""
+        """Number of valid ids, counted from 0, for each input whose values are checked."""
         return {name: 2 if name.endswith("mask") else self.config.vocabulary_size for name in self.input}
 
     @classmethod
@@ -103,7 +103,7 @@ class EncoderDecoderBackbone(Backbone):
             One tensor per decoder block, float (B, heads, S, T), for S target tokens and T source tokens.
 
         Raises:
-            ValueError: If a call of the backbone does not accept the inputs.
+            ValueError: If the inputs are not valid for the backbone.
         """
         outputs = self(inputs)
         source_mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
@@ -118,10 +118,10 @@ class EncoderDecoderBackbone(Backbone):
     def make_encoder(self) -> Backbone:
         """Return a copy of the encoder as a backbone of its own, for tasks that read one text.
 
-        Updates of LoRA are added to the copy's weights.
+        Low-rank updates of LoRA are added to the copy's weights.
 
         Raises:
-            ValueError: If the family's encoders are not models of their own, or the model is quantized.
+            ValueError: If the family has no `encoder_class`, or the model is quantized.
         """
         if self.encoder_class is None:
             raise ValueError(f"The encoder of a {type(self).__name__} is not a model of its own.")
@@ -215,7 +215,7 @@ def compute_states(
         **arguments: further call arguments of the blocks.
 
     Returns:
-        A list of float tensors (B, T, H). The last one is the output of `norm` and `dropout`.
+        A list of float tensors (B, T, H). `norm` and `dropout` are applied to the last tensor.
     """
     bias = compute_position_bias(bias_layer, x)
     states = [x]

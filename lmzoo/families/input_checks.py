@@ -52,7 +52,9 @@ def check_ids(name: str, ids: Tensor, size: int, rank: int) -> None:
 
 
 def check_structure(name: str, value: Tensors, spec: Tensors) -> None:
-    """Check that nested tensors have the structure and shapes of `spec`, nested dicts and tuples of `KerasTensor`.
+    """Check that nested tensors have the structure and shapes of `spec`, nested dicts and tuples of `KerasTensor`s.
+
+    A size of None fits any size.
 
     Raises:
         ValueError: If the structures or shapes differ; the message shows the shapes of both.

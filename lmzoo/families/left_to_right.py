@@ -39,9 +39,9 @@ class LeftToRightConfig:
         Raises:
             ValueError: If a value is invalid; the message gives the field, its value and the allowed values.
         """
-        types = {field.name: field.type for field in fields(self)}
-        require_positive(self, *(name for name, type in types.items() if type == "int"))
-        for name in (name for name, type in types.items() if type == "bool"):
+        field_types = {field.name: field.type for field in fields(self)}
+        require_positive(self, *(name for name, field_type in field_types.items() if field_type == "int"))
+        for name in (name for name, field_type in field_types.items() if field_type == "bool"):
             require(isinstance(getattr(self, name), bool), name, "True or False", getattr(self, name))
         check_rates(self)
 
@@ -59,12 +59,12 @@ class LeftToRightBackbone(Backbone):
 
     @property
     def id_counts(self) -> dict[str, int]:
-        """Number n of valid ids, 0 to n - 1, for each input whose values are checked."""
+        """Number of valid ids, counted from 0, for each input whose values are checked."""
         return {"token_ids": self.config.vocabulary_size, "padding_mask": 2}
 
     @classmethod
     def embedding_options(cls, config: Any) -> dict[str, Any]:
-        """Return further arguments of `lmzoo.layers.TransformerEmbedding` that the family sets."""
+        """Return the arguments of `lmzoo.layers.TransformerEmbedding` that only this family sets."""
         return {}
 
     @classmethod

@@ -173,8 +173,8 @@ def _list_lora_layers(model: keras.Model) -> dict[str, keras.layers.Layer]:
 
 def _as_array(variable: keras.Variable) -> np.ndarray:
     """Return a variable's values in a dtype that HDF5 supports."""
-    storable = keras.ops.cast(variable, "float32") if variable.dtype == "bfloat16" else variable
-    return keras.ops.convert_to_numpy(storable)
+    values = keras.ops.cast(variable, "float32") if variable.dtype == "bfloat16" else variable
+    return keras.ops.convert_to_numpy(values)
 
 
 def _check_lora_path(filepath: str | Path) -> Path:

@@ -54,15 +54,15 @@ class TransformerBackbone(Backbone):
 
     @property
     def id_counts(self) -> dict[str, int]:
-        """Number n of valid ids, 0 to n - 1, for each input whose values are checked."""
+        """Number of valid ids, counted from 0, for each input whose values are checked."""
         num_ids = {"token_ids": self.config.vocabulary_size, "padding_mask": 2, "segment_ids": self.config.num_segments}
         return {name: num_ids[name] for name in self.input}
 
     @classmethod
     def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], Features, Features]:
-        """Build the graph in steps that a family can override.
+        """Build the graph, and return its layers by attribute name, its symbolic inputs and its symbolic outputs.
 
-        The steps are `make_layers`, `compute_embeddings`, `compute_states` and `compute_pooled`.
+        A family can override the steps `make_layers`, `compute_embeddings`, `compute_states` and `compute_pooled`.
         """
         layers = cls.make_layers(config, dtype)
         inputs = make_inputs(config)
@@ -133,7 +133,7 @@ class TransformerBackbone(Backbone):
     def compute_masked_vectors(
         cls, layers: dict[str, Any], states: list[Tensor], mask: Tensor, positions: Tensor
     ) -> Tensor:
-        """Compute the vectors that predict the tokens at masked `positions` from all hidden states, float (B, M, H)."""
+        """Return the vectors from which a head predicts the tokens at masked `positions`, float (B, M, H)."""
         return gather_positions(states[-1], positions)
 
     @classmethod
@@ -195,7 +195,7 @@ class TransformerBackbone(Backbone):
             tokens or, in causal models, over the token itself and earlier tokens.
 
         Raises:
-            ValueError: If a call of the backbone does not accept the inputs.
+            ValueError: If the inputs are not valid for the backbone.
 
         Example:
 

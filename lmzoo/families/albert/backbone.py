@@ -149,9 +149,10 @@ class SharedBlocks(ConfiguredLayer):
 
 
 def lengthen_kernels(block: TransformerBlock, weights: list[Tensor]) -> dict[keras.layers.Dense, Tensor]:
-    """Copy kernels of a block into a form that speeds up repeated products, and return the copies by layer.
+    """Copy kernels of a block with longer rows, which speeds up repeated products, and return the copies by layer.
 
-    Only trainable kernels of layers without LoRA and quantization are copied, and only on TensorFlow.
+    Kernels are copied only on TensorFlow, in float32 and without `remat`, and only if they are trainable, have aliased
+    rows (see `is_aliased`), and belong to layers without LoRA and quantization.
 
     Args:
         block: a Transformer block.
@@ -205,7 +206,8 @@ class AlbertBackbone(TransformerBackbone):
         fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: If an argument is out of range, or an id in an eager call; the message names the argument or input.
+        ValueError: If an argument is out of range, or an eager call gets an id out of range. The message names the
+            argument or input.
 
     Example:
 

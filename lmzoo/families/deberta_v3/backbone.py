@@ -85,7 +85,8 @@ class DebertaV3Backbone(TransformerBackbone):
         fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: If an argument is out of range, or an id in an eager call; the message names the argument or input.
+        ValueError: If an argument is out of range, or an eager call gets an id out of range. The message names the
+            argument or input.
 
     Example:
 
@@ -156,17 +157,17 @@ class DebertaV3Backbone(TransformerBackbone):
 
     @classmethod
     def compute_pooled(cls, layers: dict[str, Any], states: list[Tensor], mask: Tensor) -> Tensor:
-        last_inputs = states[-2]
-        first_inputs = last_inputs[:, :1]  # (B, 1, H)
-        positions = ops.zeros_like(first_inputs[:, :, 0], dtype="int32")  # (B, 1)
-        return layers["blocks"][-1](last_inputs, mask, layers["distances"](last_inputs), first_inputs, positions)[:, 0]
+        block_inputs = states[-2]
+        queries = block_inputs[:, :1]  # (B, 1, H)
+        positions = ops.zeros_like(queries[:, :, 0], dtype="int32")  # (B, 1)
+        return layers["blocks"][-1](block_inputs, mask, layers["distances"](block_inputs), queries, positions)[:, 0]
 
     def compute_vectors_at(self, inputs: Features, positions: Tensor, outputs: Features) -> Tensor:
-        last_inputs = outputs["hidden_states"][-2]  # (B, T, H)
+        block_inputs = outputs["hidden_states"][-2]  # (B, T, H)
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
         positions = ops.cast(positions, "int32")
         return self.blocks[-1](
-            last_inputs, mask, self.distances(last_inputs), gather_positions(last_inputs, positions), positions
+            block_inputs, mask, self.distances(block_inputs), gather_positions(block_inputs, positions), positions
         )
 
     @property
@@ -187,13 +188,13 @@ class DebertaV3Backbone(TransformerBackbone):
     ) -> Tensor:
         if "absolute_positions" not in layers:
             return super().compute_masked_vectors(layers, states, mask, positions)
-        last_inputs = states[-2]  # (B, T, H)
-        check_length(ops.shape(last_inputs)[1], layers["absolute_positions"].input_dim)
+        block_inputs = states[-2]  # (B, T, H)
+        check_length(ops.shape(block_inputs)[1], layers["absolute_positions"].input_dim)
         positions = ops.cast(positions, "int32")
-        distance_vectors = layers["distances"](last_inputs)  # (R, H)
-        vectors = gather_positions(last_inputs, positions) + layers["absolute_positions"](positions)  # (B, M, H)
+        distance_vectors = layers["distances"](block_inputs)  # (R, H)
+        vectors = gather_positions(block_inputs, positions) + layers["absolute_positions"](positions)  # (B, M, H)
         for _ in range(_DECODER_STEPS):
-            vectors = layers["blocks"][-1](last_inputs, mask, distance_vectors, vectors, positions)
+            vectors = layers["blocks"][-1](block_inputs, mask, distance_vectors, vectors, positions)
         return vectors
 
     def attention_scores(self, inputs: Features) -> list[Tensor]:

@@ -103,8 +103,8 @@ class ElmoBackbone(Backbone):
         name = _get_input_name(config)
         inputs = {name: keras.Input((None, None) if name == "character_ids" else (None,), dtype="int32", name=name)}
         mask = _make_mask(inputs)
-        marked, marked_mask, _ = layers["bilm"](inputs[name], mask)
-        return layers, inputs, _make_outputs(layers["scalar_mix"], layers["mean_pooler"], marked, marked_mask, mask)
+        states, marked_mask, _ = layers["bilm"](inputs[name], mask)
+        return layers, inputs, _make_outputs(layers["scalar_mix"], layers["mean_pooler"], states, marked_mask, mask)
 
     def padding_mask(self, inputs: Features) -> Tensor:
         """Return the mask of real tokens, bool (B, T)."""
@@ -127,7 +127,7 @@ class ElmoBackbone(Backbone):
             gradients flow through a state.
 
         Raises:
-            ValueError: If a call of the backbone does not accept the inputs, or `state` has another structure.
+            ValueError: If the inputs are not valid for the backbone, or `state` has the wrong structure.
 
         Example:
 
@@ -141,8 +141,8 @@ class ElmoBackbone(Backbone):
         ```
         """
         inputs = inputs if "word_vectors" in inputs else self.select_inputs(inputs)
-        marked, marked_mask, state = self.marked_layers(inputs, state)
-        return _make_outputs(self.scalar_mix, self.mean_pooler, marked, marked_mask, _make_mask(inputs)), state
+        marked_states, marked_mask, state = self.marked_layers(inputs, state)
+        return _make_outputs(self.scalar_mix, self.mean_pooler, marked_states, marked_mask, _make_mask(inputs)), state
 
     def marked_layers(
         self, inputs: Features, state: Tensors = None, training: bool = False
@@ -178,7 +178,7 @@ class ElmoBackbone(Backbone):
 
     @property
     def id_counts(self) -> dict[str, int]:
-        """Number n of valid ids, 0 to n - 1, for each input whose values are checked."""
+        """Number of valid ids, counted from 0, for each input whose values are checked."""
         return {_get_input_name(self.config): self.config.vocabulary_size or NUM_SYMBOLS}
 
     def check_inputs(self, inputs: Features) -> Features:
@@ -211,13 +211,20 @@ def _make_mask(inputs: Features) -> Tensor:
     return ops.greater(inputs["token_ids"], 0)
 
 
-def _make_outputs(mix: ScalarMix, pooler: MeanPooler, marked: Tensors, marked_mask: Tensor, mask: Tensor) -> Features:
-    """Return the backbone's outputs, given the language model's hidden states with sentence markers."""
-    float_mask = ops.expand_dims(ops.cast(mask, marked[0].dtype), 2)  # (B, T, 1)
-    hidden_states = tuple(states[:, 1:-1] * float_mask for states in marked)  # (B, T, 2P)
+def _make_outputs(
+    mix: ScalarMix, pooler: MeanPooler, marked_states: Tensors, marked_mask: Tensor, mask: Tensor
+) -> Features:
+    """Return the backbone's outputs, given the language model's hidden states, `marked_states`, and the masks.
+
+    `marked_states` and `marked_mask` include sentence markers; `mask` does not.
+    """
+    float_mask = ops.expand_dims(ops.cast(mask, marked_states[0].dtype), 2)  # (B, T, 1)
+    hidden_states = tuple(states[:, 1:-1] * float_mask for states in marked_states)  # (B, T, 2P)
     # AllenNLP's normalization includes the markers.
-    mixed = mix(marked, marked_mask)[:, 1:-1] if mix.layer_norm == "allennlp" else mix(hidden_states, mask)
-    sequence = mixed * float_mask
+    mixed_states = (
+        mix(marked_states, marked_mask)[:, 1:-1] if mix.layer_norm == "allennlp" else mix(hidden_states, mask)
+    )
+    sequence = mixed_states * float_mask
     return {
         "sequence_output": sequence,
         "pooled_output": pooler(sequence, mask),  # (B, 2P)

@@ -71,9 +71,14 @@ class ElmoConfig:
         require(is_valid, "filters", "pairs of positive integers (width, count)", self.filters)
         object.__setattr__(self, "filters", filters)  # JSON turns tuples into lists
         if self.vocabulary_size is None:
-            widest = max(MARKER_LENGTH, *(width for width, _ in filters))
-            is_allowed = self.max_characters >= widest
-            require(is_allowed, "max_characters", f"at least {widest}, the widest filter's width", self.max_characters)
+            min_characters = max(MARKER_LENGTH, *(width for width, _ in filters))
+            is_allowed = self.max_characters >= min_characters
+            require(
+                is_allowed,
+                "max_characters",
+                f"at least {min_characters}, the widest filter's width",
+                self.max_characters,
+            )
             is_allowed = self.num_filters >= self.projection_dim
             require(is_allowed, "filters", f"{self.projection_dim} (`projection_dim`) or more in all", self.filters)
 

@@ -97,24 +97,24 @@ class BiLM(ConfiguredLayer):
         lengths = ops.sum(ops.cast(padding_mask, "int32"), axis=1) + 2  # (B,)
         if keras.backend.is_float_dtype(inputs.dtype):
             inputs = ops.cast(inputs, self.compute_dtype)
-            words = _add_markers(inputs, self.encoder(self._make_markers(MARKER_LENGTH)), lengths)  # (B, T, P)
+            word_vectors = _add_markers(inputs, self.encoder(self._make_markers(MARKER_LENGTH)), lengths)  # (B, T, P)
         else:
             ids = _add_markers(inputs, self._make_markers(ops.shape(inputs)[-1]), lengths)  # (B, T) or (B, T, W)
-            words = self.encoder(ops.reshape(ids, (-1, *ops.shape(ids)[2:])))
-            words = ops.reshape(words, (*ops.shape(ids)[:2], self.config.projection_dim))  # (B, T, P)
-        positions = ops.arange(ops.shape(words)[1])[None]  # (1, T)
+            word_vectors = self.encoder(ops.reshape(ids, (-1, *ops.shape(ids)[2:])))
+            word_vectors = ops.reshape(word_vectors, (*ops.shape(ids)[:2], self.config.projection_dim))  # (B, T, P)
+        positions = ops.arange(ops.shape(word_vectors)[1])[None]  # (1, T)
         is_real = positions < lengths[:, None]  # (B, T)
         # These indices reverse each sequence within its length; applying them twice restores the order.
         reversed_positions = ops.where(is_real, lengths[:, None] - 1 - positions, positions)
         swapped_axes = (1, 0, 2)  # between (B, T, P) and (T, B, P)
-        forward_steps = ops.transpose(words, swapped_axes)
-        backward_steps = ops.transpose(self.gather(words, reversed_positions), swapped_axes)
+        forward_steps = ops.transpose(word_vectors, swapped_axes)
+        backward_steps = ops.transpose(self.gather(word_vectors, reversed_positions), swapped_axes)
         outputs, state = self.run_stacks(forward_steps, backward_steps, lengths, state, training)
-        layer_states = [ops.concatenate([words, words], axis=2)]  # (B, T, 2P)
+        layer_states = [ops.concatenate([word_vectors, word_vectors], axis=2)]  # (B, T, 2P)
         for forward, backward in outputs:
             backward = self.gather(ops.transpose(backward, swapped_axes), reversed_positions)
             layer_states.append(ops.concatenate([ops.transpose(forward, swapped_axes), backward], axis=2))
-        mask = ops.expand_dims(ops.cast(is_real, words.dtype), 2)  # (B, T, 1)
+        mask = ops.expand_dims(ops.cast(is_real, word_vectors.dtype), 2)  # (B, T, 1)
         return tuple(states * mask for states in layer_states), is_real, state
 
     def run_stacks(
@@ -143,16 +143,21 @@ class BiLM(ConfiguredLayer):
         for k, lstm in enumerate(self.lstms):
             inputs = tuple(self.dropout(x, training=training) for x in inputs)
             old_state = [None if state is None else state[direction][k] for direction in DIRECTIONS]
-            results, memories = lstm(*inputs, [self._make_initial_state(pair, batch) for pair in old_state])
-            for direction, old, pair in zip(DIRECTIONS, old_state, zip(memories, results, strict=True), strict=True):
+            lstm_outputs, memories = lstm(*inputs, [self._make_initial_state(pair, batch) for pair in old_state])
+            for direction, old_pair, pair in zip(
+                DIRECTIONS, old_state, zip(memories, lstm_outputs, strict=True), strict=True
+            ):
                 # The state does not include the skip connection. Sequences missing in the batch keep their state.
-                new = [ops.stop_gradient(ops.take(as_rows(x), last_rows, axis=0)) for x in pair]  # (B, D), (B, P)
-                if old is not None:
-                    new = [ops.concatenate([n, ops.cast(o, n.dtype)[batch:]]) for n, o in zip(new, old, strict=True)]
-                new_state[direction].append(tuple(new))
+                new_pair = [ops.stop_gradient(ops.take(as_rows(x), last_rows, axis=0)) for x in pair]  # (B, D), (B, P)
+                if old_pair is not None:
+                    new_pair = [
+                        ops.concatenate([n, ops.cast(o, n.dtype)[batch:]])
+                        for n, o in zip(new_pair, old_pair, strict=True)
+                    ]
+                new_state[direction].append(tuple(new_pair))
             if self.config.skip_connections and k:
-                results = [result + x for result, x in zip(results, inputs, strict=True)]
-            inputs = tuple(results)
+                lstm_outputs = [lstm_output + x for lstm_output, x in zip(lstm_outputs, inputs, strict=True)]
+            inputs = tuple(lstm_outputs)
             outputs.append(inputs)
         return outputs, {direction: tuple(pairs) for direction, pairs in new_state.items()}
 
@@ -178,7 +183,7 @@ def _add_markers(inputs: Tensor, markers: Tensor, lengths: Tensor) -> Tensor:
     Args:
         inputs: ids or vectors of the words, (B, T-2, ...).
         markers: ids or vectors of the start and end markers, (2, ...).
-        lengths: int32 (B,), numbers of words, including the markers.
+        lengths: int32 (B,), number of words in each sentence, including the markers.
 
     Returns:
         The ids or vectors with markers, (B, T, ...).

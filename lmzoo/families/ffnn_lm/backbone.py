@@ -52,7 +52,7 @@ class FfnnLmBackbone(LeftToRightBackbone):
         initializer_range: standard deviation of the embeddings' truncated normal initializer.
         window: number of previous words that predict the next word; the paper's n - 1.
         intermediate_dim: width of the hidden layer; the paper's h.
-        direct: whether there are direct connections.
+        direct: whether there are direct connections W from the embeddings to v.
         dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global policy.
         name: name of the model.
         trainable: whether the weights are trained.
@@ -60,7 +60,8 @@ class FfnnLmBackbone(LeftToRightBackbone):
         fine_tuning: recommended settings for training, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: If an argument is out of range, or an id in an eager call; the message names the argument or input.
+        ValueError: If an argument is out of range, or an eager call gets an id out of range. The message names the
+            argument or input.
 
     Example:
 

@@ -53,7 +53,8 @@ class Gpt2Backbone(TransformerBackbone):
         fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: If an argument is out of range, or an id in an eager call; the message names the argument or input.
+        ValueError: If an argument is out of range, or an eager call gets an id out of range. The message names the
+            argument or input.
 
     Example:
 

@@ -47,7 +47,7 @@ class LstmLmConfig(LeftToRightConfig):
                 require_share(name, rate)
 
     def rate(self, name: str) -> float:
-        """Return the dropout rate in the field `name`, `input_dropout` or `hidden_dropout`, by default `dropout`."""
+        """Return the rate in the field `name`, `input_dropout` or `hidden_dropout`; `dropout` if the field is None."""
         rate = getattr(self, name)
         return self.dropout if rate is None else rate
 
@@ -95,7 +95,8 @@ class LstmLmBackbone(LeftToRightBackbone):
         fine_tuning: recommended settings for training, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: If an argument is out of range, or an id in an eager call; the message names the argument or input.
+        ValueError: If an argument is out of range, or an eager call gets an id out of range. The message names the
+            argument or input.
 
     Example:
 
@@ -147,7 +148,7 @@ class LstmLmBackbone(LeftToRightBackbone):
 
         Args:
             inputs: the backbone's inputs.
-            state: the state returned by a call on the same number of sequences, or None for zeros.
+            state: the state returned by an earlier call on the same number of sequences, or None for zeros.
             training: whether to apply dropout.
 
         Returns:
@@ -156,7 +157,7 @@ class LstmLmBackbone(LeftToRightBackbone):
             keeps its state. No gradients flow through a state.
 
         Raises:
-            ValueError: If a call of the backbone does not accept the inputs, or `state` has another structure.
+            ValueError: If the inputs are not valid for the backbone, or `state` has the wrong structure.
 
         Example:
 

@@ -86,7 +86,7 @@ def make_embeddings(config: MarianEncoderConfig, dtype: keras.DTypePolicy) -> Tr
 class MarianEncoderBackbone(TransformerBackbone):
     """Encoder of a Marian translation model, used to compute features for other tasks, as in CoVe.
 
-    CoVe (McCann et al., 2017, https://arxiv.org/abs/1708.00107) uses the encoder of a translation model with LSTMs.
+    CoVe (McCann et al., 2017, https://arxiv.org/abs/1708.00107) uses the encoder of an LSTM translation model.
     `MarianBackbone.make_encoder` returns the encoder of a trained model.
 
     The inputs are a dict of int32 arrays (B, T) for B texts of T tokens: `token_ids` and `padding_mask` (1 at real
@@ -117,7 +117,8 @@ class MarianEncoderBackbone(TransformerBackbone):
         fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: If an argument is out of range, or an id in an eager call; the message names the argument or input.
+        ValueError: If an argument is out of range, or an eager call gets an id out of range. The message names the
+            argument or input.
 
     Example:
 
@@ -189,7 +190,8 @@ class MarianBackbone(EncoderDecoderBackbone):
         fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: If an argument is out of range, or an id in an eager call; the message names the argument or input.
+        ValueError: If an argument is out of range, or an eager call gets an id out of range. The message names the
+            argument or input.
 
     Example:
 

@@ -56,9 +56,9 @@ def _convert_to_version_4(config: JsonObject, file: Path | str) -> JsonObject:
 
 
 def _derive_window(config: JsonObject, file: Path | str) -> JsonObject:
-    """Return `local_attention`, the width of the window, computed as twice `sliding_window`, in a dict.
+    """Return a dict that sets `local_attention`, the width of the window, to twice `sliding_window`.
 
-    The dict is empty if there is no `sliding_window`.
+    The dict is empty if the configuration has no `sliding_window`.
 
     Raises:
         PresetError: If `sliding_window` is not a positive integer, or not half of a stored `local_attention`.
@@ -73,7 +73,7 @@ def _derive_window(config: JsonObject, file: Path | str) -> JsonObject:
 
 
 def _derive_interval(config: JsonObject, file: Path | str) -> Any:
-    """Return the interval between blocks that attend to all positions.
+    """Return the interval n between blocks that attend to all positions: blocks 0, n, 2·n and so on.
 
     Raises:
         PresetError: If `layer_types` does not have these blocks at equal intervals, starting with the first block.
@@ -100,7 +100,7 @@ def _derive_wavelength(config: JsonObject, file: Path | str, kind: str) -> Any:
     """Return the longest wavelength of the rotary positions for a kind of attention.
 
     Raises:
-        PresetError: If the configuration scales rotary positions.
+        PresetError: If `rope_parameters` is invalid, or scales rotary positions.
     """
     key, default_wavelength = _WAVELENGTHS[kind]
     wavelength = config.get(key, default_wavelength)
@@ -131,7 +131,7 @@ def _map_kernels(layer: str, tensor: str, names: tuple[str, ...], transform: Tra
 
 def _map_head(layer: str) -> dict[str, str]:
     """Return the names of a head's modules in transformers, by layer path; `layer` is the prefix of the paths."""
-    return {f"{layer}/{ours}": theirs for ours, theirs in _HEAD.items()}
+    return {f"{layer}/{name}": module for name, module in _HEAD.items()}
 
 
 HUGGING_FACE = hugging_face_layout(

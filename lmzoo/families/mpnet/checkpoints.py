@@ -13,7 +13,7 @@ from lmzoo.checkpoints.hugging_face.checkpoint import (
 )
 
 _BUCKETS = "relative_attention_num_buckets"
-_KEYS = {theirs: ours for theirs, ours in ENCODER_KEYS.items() if ours != "num_segments"}
+_KEYS = {key: name for key, name in ENCODER_KEYS.items() if name != "num_segments"}
 _DEFAULTS = {key: value for key, value in ENCODER_DEFAULTS.items() if key in _KEYS}
 _BLOCK = {
     "attention/query": "attention.attn.q",

@@ -167,7 +167,8 @@ class T5EncoderBackbone(TransformerBackbone):
         fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: If an argument is out of range, or an id in an eager call; the message names the argument or input.
+        ValueError: If an argument is out of range, or an eager call gets an id out of range. The message names the
+            argument or input.
 
     Example:
 
@@ -204,8 +205,8 @@ class T5EncoderBackbone(TransformerBackbone):
 
     @classmethod
     def compute_hidden_states(cls, layers: dict[str, Any], inputs: Features, mask: Tensor) -> list[Tensor]:
-        other_layers = (layers[name] for name in ("blocks", "position_bias", "final_norm", "output_dropout"))
-        return compute_states(layers["embeddings"](**inputs), mask, *other_layers)
+        stack_layers = (layers[name] for name in ("blocks", "position_bias", "final_norm", "output_dropout"))
+        return compute_states(layers["embeddings"](**inputs), mask, *stack_layers)
 
     @classmethod
     def compute_pooled(cls, layers: dict[str, Any], states: list[Tensor], mask: Tensor) -> Tensor:
@@ -255,7 +256,8 @@ class T5Backbone(EncoderDecoderBackbone):
         fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: If an argument is out of range, or an id in an eager call; the message names the argument or input.
+        ValueError: If an argument is out of range, or an eager call gets an id out of range. The message names the
+            argument or input.
 
     Example:
 

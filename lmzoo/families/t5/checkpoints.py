@@ -53,9 +53,10 @@ def _add_derived_keys(config: JsonObject, file: Path | str) -> JsonObject:
 
 
 def _get_tied_weights(config: JsonObject) -> dict[str, str]:
-    """Map the kernel of the logits to the token embeddings if transformers 5 has written a T5 1.1 model.
+    """Return a dict from the kernel of the logits to the token embeddings if transformers 5 wrote a T5 1.1 model.
 
-    Since version 5, transformers ties the two weights even in T5 1.1 models, and omits the kernel from files.
+    Since version 5, transformers ties the two weights even in T5 1.1 models, and omits the kernel from files. For other
+    models, the dict is empty.
     """
     return {"lm_head.weight": _TABLE} if config.get("scale_decoder_outputs") is False else {}
 
@@ -70,7 +71,7 @@ def _write_feed_forward(config: dict[str, object]) -> dict[str, object]:
 
 
 def _make_config_table(rewritten_keys: dict[str, str], **table: Any) -> ConfigTable:
-    """Return the table of `config.json`, with `rewritten_keys` added to its `rewritten` and the fields in `table`."""
+    """Return the table of `config.json`; `rewritten_keys` extend its `rewritten`, and `table` sets other fields."""
     return own_config_table(
         _CONFIG,
         aliases={"head_dim": "d_kv"},
@@ -136,10 +137,10 @@ def _make_keras_stack(group: int, block: str, bias: str) -> Table:
         "output_dense": "output_projector",
         "output_layer_norm": "layer_norm",
     }
-    for ours, theirs in _KERAS_ATTENTION.items():
-        layers[f"attention/{ours}"] = f"self_attention/{theirs}_projector"
-        layers[f"source_attention/{ours}"] = f"cross_attention/{theirs}_projector"
-    paths = {f"{block}/{ours}": f"{_KERAS_BLOCK}_{group}_{block[-3:]}/{theirs}" for ours, theirs in layers.items()}
+    for layer, name in _KERAS_ATTENTION.items():
+        layers[f"attention/{layer}"] = f"self_attention/{name}_projector"
+        layers[f"source_attention/{layer}"] = f"cross_attention/{name}_projector"
+    paths = {f"{block}/{layer}": f"{_KERAS_BLOCK}_{group}_{block[-3:]}/{name}" for layer, name in layers.items()}
     return keras_layers({**paths, bias: f"{_KERAS_BLOCK}_{group}_0/self_attention"})
 
 

@@ -80,7 +80,8 @@ class XlnetBackbone(TransformerBackbone):
         fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: If an argument is out of range, or an id in an eager call; the message names the argument or input.
+        ValueError: If an argument is out of range, or an eager call gets an id out of range. The message names the
+            argument or input.
 
     Example:
 
@@ -181,7 +182,7 @@ class XlnetBackbone(TransformerBackbone):
 
         Args:
             inputs: the backbone's inputs.
-            state: the state returned by a call on the same number of sequences, or None.
+            state: the state returned by an earlier call on the same number of sequences, or None.
             training: whether to apply dropout.
             memory_length: int, number P of tokens that the new state remembers; by default as many as `state` remembers
                 or, without `state`, the length of the inputs.
@@ -192,7 +193,7 @@ class XlnetBackbone(TransformerBackbone):
             through a state.
 
         Raises:
-            ValueError: If a call of the backbone does not accept the inputs, `state` has another structure, or
+            ValueError: If the inputs are not valid for the backbone, `state` has the wrong structure, or
                 `memory_length` is not a positive integer.
 
         Example:
