@@ -70,10 +70,10 @@ class SpanScheme:
         a type has both a label that begins spans and a label that continues or ends spans, such as "B-PER" and "I-PER".
         """
         span_labels = [label for label in dict.fromkeys(labels or ()) if label != OUTSIDE]
-        readings = [
+        split_labels = [
             {label: parts for label in span_labels if (parts := candidate.split(label))} for candidate in _SPELLINGS
         ]
-        spelling, parts_by_label = max(zip(_SPELLINGS, readings, strict=True), key=lambda pair: len(pair[1]))
+        spelling, parts_by_label = max(zip(_SPELLINGS, split_labels, strict=True), key=lambda pair: len(pair[1]))
         marks = {label: (_MARKS[letter], type_) for label, (letter, type_) in parts_by_label.items()}
         is_majority = 2 * len(marks) > sum(not _NO_TYPE.fullmatch(label) for label in span_labels)
         if spelling.separator:

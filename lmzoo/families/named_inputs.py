@@ -45,8 +45,8 @@ class NamedInputsModel(AtomicSavingModel):
         """
         self.check_not_text(inputs)
         if not isinstance(inputs, Mapping) or not self.input.keys() <= inputs.keys():
-            received = ", ".join(map(repr, inputs)) if isinstance(inputs, Mapping) else type(inputs).__name__
-            raise ValueError(f"This {type(self).__name__} takes {self.describe_inputs()}; got {received}.")
+            input_description = ", ".join(map(repr, inputs)) if isinstance(inputs, Mapping) else type(inputs).__name__
+            raise ValueError(f"This {type(self).__name__} takes {self.describe_inputs()}; got {input_description}.")
         for name in inputs.keys() - self.input.keys() - OTHER_MODELS_INPUTS:
             raise ValueError(
                 f"This {type(self).__name__} has no input {name!r}: it takes {self.describe_inputs()}. Leave {name!r} "

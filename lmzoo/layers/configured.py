@@ -17,8 +17,8 @@ from lmzoo.layers.sublayers import get_quantizations, is_quantized, restore_quan
 class ConfiguredLayer(keras.layers.Layer):
     """Base class of layers that are serialized from their attributes, one per constructor argument.
 
-    A dropout rate may be stored as a `Dropout` layer. Arguments may also be layers, lists of layers, and dataclasses,
-    which the constructor must also accept as dicts. A `build` method that creates layers calls
+    A dropout rate may be stored as a `Dropout` layer. Arguments may also be layers, lists of layers, and dataclasses.
+    The constructor must also accept dataclasses as dicts. A `build` method that creates layers calls
     `restore_created_layers` at its end.
     """
 

@@ -1,4 +1,4 @@
-"""Weight initializers, which are skipped for weights that will be loaded from files."""
+"""Weight initializers that can be skipped for weights that will be loaded from files."""
 
 from __future__ import annotations
 

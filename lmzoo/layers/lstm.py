@@ -134,7 +134,7 @@ def make_lstm_recurrence(
 
         def step(carry: Tensors, gates: Tensors) -> tuple[Tensors, Tensors]:
             new_carry = []
-            step_results = []
+            step_states = []
             for (memory, output), z, (to_gates, *projection) in zip(carry, gates, product_functions, strict=True):
                 z = ops.cast(z + to_gates(output), memory.dtype)  # (B, 4D)
                 i, j, f, o = ops.split(z, 4, axis=1)
@@ -144,23 +144,23 @@ def make_lstm_recurrence(
                 if projection:
                     output = _clip(projection[0](output), projection_clip)  # (B, P)
                 new_carry.append((memory, output))
-                step_results.append((output, memory, (i, j, f, o)))
-            return tuple(new_carry), tuple(step_results)
+                step_states.append((output, memory, (i, j, f, o)))
+            return tuple(new_carry), tuple(step_states)
 
         initial_carry = tuple((memory, output) for _, _, memory, output, *_ in arguments_by_lstm)
-        results = scan(
+        states_by_lstm = scan(
             step,
             initial_carry,
             tuple(lstm_arguments[0] for lstm_arguments in arguments_by_lstm),
             tensor_lists=tensor_lists,
         )[1]
-        outputs, memories = ([result[k] for result in results] for k in (0, 1))
+        outputs, memories = ([states[k] for states in states_by_lstm] for k in (0, 1))
 
         def gradient(*upstream: Tensors, **_: object) -> tuple[Tensor, ...]:
             # TensorFlow passes the gradients as separate arguments, JAX as one tuple.
             upstream_all = upstream[0] if len(upstream) == 1 else upstream
             gradients_by_lstm = _compute_recurrence_gradient(
-                arguments_by_lstm, results, upstream_all[:count], cell_clip, projection_clip
+                arguments_by_lstm, states_by_lstm, upstream_all[:count], cell_clip, projection_clip
             )
             return tuple(gradient for gradients in gradients_by_lstm for gradient in gradients)
 
@@ -173,7 +173,7 @@ def make_lstm_recurrence(
 
 def _compute_recurrence_gradient(
     arguments_by_lstm: Tensors,
-    results: Tensors,
+    states_by_lstm: Tensors,
     upstream: Sequence[Tensor],
     cell_clip: float | None,
     projection_clip: float | None,
@@ -182,19 +182,19 @@ def _compute_recurrence_gradient(
 
     Args:
         arguments_by_lstm: the arguments of each LSTM; see `make_lstm_recurrence`.
-        results: the outputs, memories and gates of each LSTM after every step.
+        states_by_lstm: the outputs, memories and gates of each LSTM after every step.
         upstream: the upstream gradients of each LSTM's outputs.
         cell_clip: float, bound on the memory's absolute values, or None.
         projection_clip: float, bound on the projected output's absolute values, or None.
     """
     previous_states = []  # memory (T, B, D) and output (T, B, P) before each step
-    for (_, _, memory, output, *_), (outputs, memories, _) in zip(arguments_by_lstm, results, strict=True):
+    for (_, _, memory, output, *_), (outputs, memories, _) in zip(arguments_by_lstm, states_by_lstm, strict=True):
         previous_states.append([ops.concatenate([a[None], b[:-1]]) for a, b in ((memory, memories), (output, outputs))])
     hidden_states = []
     xs = []
     # Factors that do not depend on later steps are computed for all steps at once, which is faster.
     for (outputs, memories, (i, j, f, o)), d_outputs, (previous_memories, _) in zip(
-        results, upstream, previous_states, strict=True
+        states_by_lstm, upstream, previous_states, strict=True
     ):
         tanh_memories = ops.tanh(memories)
         hidden_states.append(o * tanh_memories)  # (T, B, D)

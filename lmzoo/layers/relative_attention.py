@@ -169,12 +169,12 @@ class RelativeAttention(ConfiguredLayer):
             context = ops.where(sees_any, context, ops.zeros_like(context))
             return self.output_dense(ops.transpose(context, (0, 2, 1, 3)))  # (B, S, H)
 
-        contents = attend(inputs, mask, apart, None)
+        content_output = attend(inputs, mask, apart, None)
         if queries is None:
-            return contents
+            return content_output
         if query_mask is None or query_apart is None:
             raise ValueError("`queries` need `query_mask` and `query_apart`.")
-        return contents, attend(queries, query_mask, query_apart, positions)
+        return content_output, attend(queries, query_mask, query_apart, positions)
 
     def _compute_probabilities(
         self,

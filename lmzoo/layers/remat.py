@@ -34,15 +34,15 @@ def recompute_in_backward(layer: keras.layers.Layer, function: Callable[..., Ten
         weight_values = tensors[: len(weights)]
         arguments = tensors[len(weights) :]
         with keras.StatelessScope(state_mapping=[*zip(weights, weight_values, strict=True), *fixed_values]) as scope:
-            result = function(*arguments)
+            output = function(*arguments)
         new_seeds[:] = [scope.get_current_value(v) for v in seeds]
         # On JAX, values leave this function only as results; on TensorFlow, results without a gradient break loops.
-        return (result,) if keras.backend.backend() == "tensorflow" else (result, *new_seeds)
+        return (output,) if keras.backend.backend() == "tensorflow" else (output, *new_seeds)
 
-    result, *returned_seeds = keras.remat(run)(*(ops.copy(v.value) for v in weights), *inputs)
+    output, *returned_seeds = keras.remat(run)(*(ops.copy(v.value) for v in weights), *inputs)
     for variable, value in zip(seeds, returned_seeds or new_seeds, strict=True):
         variable.assign(value)
-    return result
+    return output
 
 
 def get_seeds(layer: keras.layers.Layer) -> list[keras.Variable]:

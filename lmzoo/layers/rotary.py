@@ -42,7 +42,7 @@ def rotate(x: Tensor, positions: Tensor, wavelength: float) -> Tensor:
     cosines = ops.cos(angles)
     sines = ops.sin(angles)
     first_half, second_half = ops.split(ops.cast(x, wide_dtype), 2, axis=-1)  # (B, N, T, D/2)
-    rotated = ops.concatenate(
+    rotated_vectors = ops.concatenate(
         [first_half * cosines - second_half * sines, second_half * cosines + first_half * sines], axis=-1
     )
-    return ops.cast(rotated, x.dtype)
+    return ops.cast(rotated_vectors, x.dtype)

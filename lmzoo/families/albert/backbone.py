@@ -240,9 +240,11 @@ class AlbertBackbone(TransformerBackbone):
         layers: dict[str, Any] = {"embeddings": cls.make_embeddings(config, dtype, config.embedding_dim)}
         if config.embedding_projection:
             layers["embedding_projection"] = cls.make_embedding_projection(config, dtype)
-        names = [f"group_{i}_block_{j}" for i in range(config.num_groups) for j in range(config.num_inner_repetitions)]
+        block_names = [
+            f"group_{i}_block_{j}" for i in range(config.num_groups) for j in range(config.num_inner_repetitions)
+        ]
         layers["encoder"] = SharedBlocks(
-            [cls.make_block(config, dtype, name) for name in names],
+            [cls.make_block(config, dtype, name) for name in block_names],
             config.num_groups,
             config.num_layers // config.num_groups,
             config.unroll,

@@ -1,7 +1,7 @@
 """Layouts of DeBERTa-v3 checkpoints from Hugging Face and KerasHub.
 
-In transformers, DeBERTa-v2 has the same classes. Its models can be loaded if they have the architecture of version 3. A
-model with a convolution, or with separate projections for distances, is refused.
+In transformers, DeBERTa-v2 has the same classes. DeBERTa-v2 models can be loaded if they have the architecture of
+version 3. A model with a convolution, or with separate projections for distances, is refused.
 """
 
 from lmzoo.checkpoints.engine import Row, torch_modules

@@ -117,7 +117,7 @@ GOOGLE = GoogleLayout(
 
 
 def _make_zero_pooler(config: ElectraConfig) -> tuple[dict[str, object], dict[str, np.ndarray]]:
-    """Return an empty dict of settings, and the zero weights of a pooler, which only KerasHub's model has."""
+    """Return an empty dict of settings, and zeros as the weights of KerasHub's pooler, which lmzoo's model lacks."""
     width = config.hidden_dim
     prefix = "layers/dense/vars" if config.embedding_dim == width else "layers/dense_1/vars"
     return {}, {f"{prefix}/0": np.zeros((width, width), "float32"), f"{prefix}/1": np.zeros(width, "float32")}

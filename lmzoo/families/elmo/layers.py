@@ -144,11 +144,13 @@ class BiLM(ConfiguredLayer):
             inputs = tuple(self.dropout(x, training=training) for x in inputs)
             old_state = [None if state is None else state[direction][k] for direction in DIRECTIONS]
             lstm_outputs, memories = lstm(*inputs, [self._make_initial_state(pair, batch) for pair in old_state])
-            for direction, old_pair, pair in zip(
+            for direction, old_pair, step_states in zip(
                 DIRECTIONS, old_state, zip(memories, lstm_outputs, strict=True), strict=True
             ):
                 # The state does not include the skip connection. Sequences missing in the batch keep their state.
-                new_pair = [ops.stop_gradient(ops.take(as_rows(x), last_rows, axis=0)) for x in pair]  # (B, D), (B, P)
+                new_pair = [
+                    ops.stop_gradient(ops.take(as_rows(x), last_rows, axis=0)) for x in step_states
+                ]  # (B, D), (B, P)
                 if old_pair is not None:
                     new_pair = [
                         ops.concatenate([n, ops.cast(o, n.dtype)[batch:]])

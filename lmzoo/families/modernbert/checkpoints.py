@@ -79,20 +79,24 @@ def _derive_interval(config: JsonObject, file: Path | str) -> Any:
         PresetError: If `layer_types` does not have these blocks at equal intervals, starting with the first block.
     """
     stored_interval = config.get(_EVERY, 3)
-    types = config.get("layer_types")
-    if types is None:
+    layer_types = config.get("layer_types")
+    if layer_types is None:
         return stored_interval
     requirement = f"{_FULL!r} for block 0 and after equal numbers of {_LOCAL!r}, one for each block"
     num_layers = config.get("num_hidden_layers", 22)
     require_value(
-        isinstance(types, list) and len(types) == num_layers and num_layers > 0, file, "layer_types", requirement, types
+        isinstance(layer_types, list) and len(layer_types) == num_layers and num_layers > 0,
+        file,
+        "layer_types",
+        requirement,
+        layer_types,
     )
-    global_indices = [index for index in range(1, num_layers) if types[index] == _FULL]
+    global_indices = [index for index in range(1, num_layers) if layer_types[index] == _FULL]
     candidates = [stored_interval, *global_indices[:1], num_layers]
     for interval in (candidate for candidate in candidates if is_integer(candidate, 1)):
-        if types == [_LOCAL if index % interval else _FULL for index in range(num_layers)]:
+        if layer_types == [_LOCAL if index % interval else _FULL for index in range(num_layers)]:
             return interval
-    require_value(False, file, "layer_types", requirement, types)
+    require_value(False, file, "layer_types", requirement, layer_types)
     return None
 
 
