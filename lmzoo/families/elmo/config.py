@@ -76,7 +76,7 @@ class ElmoConfig:
             require(
                 is_allowed,
                 "max_characters",
-                f"at least {min_characters}, the widest filter's width",
+                f"at least {min_characters}, to hold the widest filter and a sentence marker",
                 self.max_characters,
             )
             is_allowed = self.num_filters >= self.projection_dim
