@@ -46,7 +46,7 @@ def require(condition: object, name: str, allowed: str, value: object, advice: s
         advice: str, a sentence that says what to do, for the end of the message; may be empty.
 
     Raises:
-        ArgumentError: if `condition` is false; a subclass of ValueError.
+        ArgumentError: If `condition` is false; a subclass of ValueError.
     """
     if not condition:
         raise ArgumentError(f"`{name}` must be {allowed}, got {value!r:.60}.{' ' if advice else ''}{advice}", name)
@@ -56,7 +56,7 @@ def require_share(name: str, value: object) -> None:
     """Check that an argument is a number in [0, 1), such as a dropout rate.
 
     Raises:
-        ArgumentError: if `value` is anything else; a subclass of ValueError.
+        ArgumentError: If `value` is anything else; a subclass of ValueError.
     """
     require(is_number(value, 0, 1) and value != 1, name, "a number in [0, 1)", value)
 
@@ -71,7 +71,7 @@ def refuse_arguments(call: str, names: Iterable[str], advice: Mapping[str, str],
         arguments: names of the supported arguments. A similar one is suggested if `advice` lacks the name.
 
     Raises:
-        TypeError: if `names` is not empty.
+        TypeError: If `names` is not empty.
     """
     if unknown_names := sorted(names):
         similar_names = difflib.get_close_matches(unknown_names[0], arguments, 1)
@@ -86,7 +86,7 @@ def list_stop_strings(stop: Any) -> list[str]:
         stop: str, list of str, or None: the strings that end a generated text.
 
     Raises:
-        ValueError: if `stop` is anything else, or a string is empty.
+        ValueError: If `stop` is anything else, or a string is empty.
     """
     is_collection = isinstance(stop, Iterable) and not isinstance(stop, str)
     stop_strings = [*stop] if is_collection else [] if stop is None else [stop]

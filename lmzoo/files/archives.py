@@ -37,9 +37,9 @@ def unpack(archive: Path, folder: Path) -> None:
         folder: path of an empty directory.
 
     Raises:
-        ValueError: if the archive is damaged; if it contains links, devices, a path outside of the directory or the
+        ValueError: If the archive is damaged; if it contains links, devices, a path outside of the directory or the
             same path twice; if it unpacks to more than 64 MiB plus 10 times its size, or to more than 1,000 entries.
-        OSError: if the files cannot be written.
+        OSError: If the files cannot be written.
     """
     remaining_bytes = _MAX_RATIO * archive.stat().st_size + _EXTRA_BYTES
     members = _iterate_tar_members(archive) if archive.suffix in (".gz", ".tgz") else _iterate_zip_members(archive)

@@ -28,7 +28,7 @@ def check_path(path: object) -> None:
     """Check that `path` is a string or a `pathlib.Path`.
 
     Raises:
-        TypeError: if `path` is anything else.
+        TypeError: If `path` is anything else.
     """
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"Expected the path of a file or directory, a string or a `pathlib.Path`, got {path!r:.60}.")
@@ -40,7 +40,7 @@ def check_room(directory: Path, size: int) -> None:
     Call this function before writing HDF5: the HDF5 library crashes the process when it closes a file on a full disk.
 
     Raises:
-        OSError: if the disk is full, or a quota is exhausted.
+        OSError: If the disk is full, or a quota is exhausted.
     """
     if not hasattr(os, "posix_fallocate"):  # macOS
         if shutil.disk_usage(directory).free < size:
@@ -58,8 +58,8 @@ def _resolve_path(path: str | os.PathLike[str]) -> Path:
     """Return the absolute form of a local path, with links and "~" resolved.
 
     Raises:
-        TypeError: if `path` is not a path.
-        ValueError: if `path` is a URL.
+        TypeError: If `path` is not a path.
+        ValueError: If `path` is a URL.
     """
     check_path(path)
     if "://" in os.fspath(path):
@@ -77,9 +77,9 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     between hosts, only one host at a time may write `path`.
 
     Raises:
-        OSError: if the file cannot be written.
-        FileNotFoundError: if the block has not written the file.
-        FileExistsError: before the block runs, if `path` is a device or a pipe, such as /dev/null.
+        OSError: If the file cannot be written.
+        FileNotFoundError: If the block has not written the file.
+        FileExistsError: Before the block runs, if `path` is a device or a pipe, such as /dev/null.
 
     Example:
 
@@ -144,9 +144,9 @@ def atomic_directory(
         overwrite: bool, whether an existing directory that is not empty may be replaced.
 
     Raises:
-        FileExistsError: before the block runs, if `path` is a file, is a directory of another kind, contains the
+        FileExistsError: Before the block runs, if `path` is a file, is a directory of another kind, contains the
             working directory, or is not empty and `overwrite` is False.
-        OSError: if the directory cannot be written.
+        OSError: If the directory cannot be written.
 
     Example:
 
@@ -258,7 +258,7 @@ def link_or_copy(source: str | Path, target: str | Path) -> None:
     """Create a hard link to a file, or a copy where the file system has no links; ignore a missing file.
 
     Raises:
-        OSError: if the file cannot be copied, or is on another file system.
+        OSError: If the file cannot be copied, or is on another file system.
     """
     try:
         os.link(source, target, follow_symlinks=False)
@@ -281,7 +281,7 @@ def make_directory(directory: Path) -> None:
     """Create a directory and its parents.
 
     Raises:
-        NotADirectoryError: if `directory` or one of its parents is a file.
+        NotADirectoryError: If `directory` or one of its parents is a file.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -307,7 +307,7 @@ def check_replaceable(path: str | os.PathLike[str], marker: str, owns: Collectio
     """Check that `atomic_directory` may write to `path` with these arguments.
 
     Raises:
-        FileExistsError: if `path` is a file, is a directory of another kind, contains the working directory, or is not
+        FileExistsError: If `path` is a file, is a directory of another kind, contains the working directory, or is not
             empty and `overwrite` is False.
     """
     target = _resolve_path(path)

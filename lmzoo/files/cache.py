@@ -38,8 +38,8 @@ def fetch_files(label: str, files: Mapping[str, RemoteFile]) -> Path:
         The directory or, if it contains only a subdirectory, as many archives do, that subdirectory.
 
     Raises:
-        ValueError: if a file has the wrong size or SHA-256 digest, or an archive is damaged or unsafe.
-        OSError: if a file is neither cached nor available, or the cache cannot be written.
+        ValueError: If a file has the wrong size or SHA-256 digest, or an archive is damaged or unsafe.
+        OSError: If a file is neither cached nor available, or the cache cannot be written.
     """
     key = json.dumps({name: asdict(file) for name, file in files.items()}, sort_keys=True)
     label = re.sub(r"[^\w.-]+", "_", label).lstrip(".")[:80]

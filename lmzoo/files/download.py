@@ -48,9 +48,9 @@ def download(path: Path, file: RemoteFile) -> None:
         file: the file to download.
 
     Raises:
-        ValueError: if the address is not allowed, or the download has the wrong size or SHA-256 digest; the download is
+        ValueError: If the address is not allowed, or the download has the wrong size or SHA-256 digest; the download is
             then deleted.
-        OSError: if the server fails, is silent or is too slow; the partial download remains for the next attempt.
+        OSError: If the server fails, is silent or is too slow; the partial download remains for the next attempt.
     """
     for requests_left in reversed(range(_MAX_REQUESTS)):
         previous_size = _get_file_size(path)
@@ -97,8 +97,8 @@ def _write_response(response: requests.Response, path: Path, etag_file: Path, re
     """Write the body of a response to `path`, appending to a partial download if the server resumes the download.
 
     Raises:
-        ConnectionError: if the download was cut off, or cannot be resumed.
-        ValueError: if the response is not the expected file.
+        ConnectionError: If the download was cut off, or cannot be resumed.
+        ValueError: If the response is not the expected file.
     """
     downloaded_bytes = _get_file_size(path)
     is_partial = response.status_code == http.HTTPStatus.PARTIAL_CONTENT
@@ -155,7 +155,7 @@ def _read_blocks(body: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
     """Yield the blocks of a response's body.
 
     Raises:
-        TimeoutError: if the server sends too little within the timeout.
+        TimeoutError: If the server sends too little within the timeout.
     """
     started_at = time.monotonic()
     received_bytes = 0

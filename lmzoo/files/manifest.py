@@ -37,7 +37,7 @@ def write_manifest(directory: str | os.PathLike[str], version: int | None = None
         version: int, version of the preset, at least 1; by default the version in an existing manifest, or 1.
 
     Raises:
-        ValueError: if `version` is not an integer of at least 1.
+        ValueError: If `version` is not an integer of at least 1.
 
     Example:
 
@@ -69,7 +69,7 @@ def read_version(directory: Path) -> int:
     """Return the version in the manifest of a preset, by default 1.
 
     Raises:
-        PresetError: if the manifest cannot be read, or its version is not an integer of at least 1.
+        PresetError: If the manifest cannot be read, or its version is not an integer of at least 1.
     """
     if not (directory / MANIFEST_FILE).is_file():
         return 1
@@ -88,7 +88,7 @@ def read_manifest(directory: Path) -> dict[str, ManifestEntry]:
         The entries, by path relative to the directory, with forward slashes.
 
     Raises:
-        PresetError: if the manifest is missing or malformed, or a path in it leads out of the directory.
+        PresetError: If the manifest is missing or malformed, or a path in it leads out of the directory.
     """
     manifest = read_json(directory, MANIFEST_FILE)
     path = directory / MANIFEST_FILE
@@ -112,7 +112,7 @@ def verify_manifest(directory: str | os.PathLike[str]) -> bool:
         Whether the directory has a manifest; presets written by KerasHub have none.
 
     Raises:
-        PresetError: if a file is missing, truncated, altered or not listed; the message names it.
+        PresetError: If a file is missing, truncated, altered or not listed; the message names it.
 
     Example: see `write_manifest`.
     """
@@ -169,7 +169,7 @@ def verify_once(directory: Path) -> bool:
         Whether the directory has a manifest.
 
     Raises:
-        PresetError: if a file is missing, truncated, altered or not listed.
+        PresetError: If a file is missing, truncated, altered or not listed.
     """
     if not (directory / MANIFEST_FILE).is_file():
         return False

@@ -56,8 +56,8 @@ def find_files(path: str | Path, accepts: Callable[[str], bool]) -> list[str]:
         Paths, or URLs if `path` is a URL; empty if a directory contains no accepted files.
 
     Raises:
-        FileNotFoundError: if nothing exists at the path or matches the pattern.
-        ImportError: if fsspec needs another package for such URLs; the message names it.
+        FileNotFoundError: If nothing exists at the path or matches the pattern.
+        ImportError: If fsspec needs another package for such URLs; the message names it.
     """
     location = os.path.expanduser(os.fspath(path))
     if is_url(location):
@@ -120,7 +120,7 @@ def get_modification_time(path: str | Path) -> float:
     """Return the time of a file's last change in seconds since 1970, or 0 if the file system does not record it.
 
     Raises:
-        FileNotFoundError: if the file does not exist.
+        FileNotFoundError: If the file does not exist.
     """
     if not is_url(path):
         return os.path.getmtime(path)
@@ -160,7 +160,7 @@ def copy_folder(source: str | Path, target: str | Path, last: str) -> None:
         last: str, name of the file to copy last.
 
     Raises:
-        FileNotFoundError: if `source` does not exist.
+        FileNotFoundError: If `source` does not exist.
     """
     names = list_relative_names(source, find_files(source, lambda name: True))
     for name in sorted(names, key=lambda name: name == last):
@@ -172,7 +172,7 @@ def open_to_read(path: str | Path) -> io.BufferedReader:
     """Open a file at a path or URL for reading in binary mode.
 
     Raises:
-        FileNotFoundError: if the file does not exist.
+        FileNotFoundError: If the file does not exist.
     """
     if not is_url(path):
         return open(os.path.expanduser(path), "rb")

@@ -62,8 +62,8 @@ def train_encoder(
         The model, and the results for its model card.
 
     Raises:
-        InterruptedError: after SIGTERM.
-        KeyboardInterrupt: after Ctrl-C.
+        InterruptedError: After SIGTERM.
+        KeyboardInterrupt: After Ctrl-C.
     """
     recipe = run.recipe
     with main_process_first():
@@ -263,7 +263,7 @@ def _make_batches(
         batch_size: int, number of sequences in a batch.
 
     Raises:
-        ValueError: if a text is too short for a sequence.
+        ValueError: If a text is too short for a sequence.
     """
     text_sequences = []
     for text, corpus in zip(texts, corpora, strict=True):
@@ -295,7 +295,7 @@ def find_decay_begin(recipe: Recipe, total: int) -> int | None:
         total: int, number of batches in the whole training.
 
     Raises:
-        ValueError: if the decay would begin before the end of the warm-up.
+        ValueError: If the decay would begin before the end of the warm-up.
     """
     if recipe.schedule != "wsd":
         return None
@@ -459,7 +459,7 @@ def _make_held_out_sequences(
     """Return the sequences of a held-out text, made before training so that errors are raised early.
 
     Raises:
-        ValueError: if the text is too small.
+        ValueError: If the text is too small.
     """
     description = f"The held-out text{f' of {text.name}' if text.name else ''}"
     try:
@@ -480,7 +480,7 @@ def _check_has_sequences(sequences: EncodedTexts, corpus: TokenCorpus, descripti
         argument: str, name of the argument that holds the text.
 
     Raises:
-        ValueError: if there are no sequences.
+        ValueError: If there are no sequences.
     """
     if not len(sequences):
         raise ArgumentError(

@@ -58,8 +58,8 @@ def train_language_model(
         The model, and the results for its model card.
 
     Raises:
-        InterruptedError: after SIGTERM.
-        KeyboardInterrupt: after Ctrl-C.
+        InterruptedError: After SIGTERM.
+        KeyboardInterrupt: After Ctrl-C.
     """
     recipe = run.recipe
     words_file = run.work / "words.txt"

@@ -97,14 +97,14 @@ def pretrain(
         on each text, such as `loss_films`, are added.
 
     Raises:
-        FileNotFoundError: if a file does not exist, or a folder or pattern yields no text files.
-        FileExistsError: if `output` exists and `overwrite` is False, or `output` is a file, is a directory of another
+        FileNotFoundError: If a file does not exist, or a folder or pattern yields no text files.
+        FileExistsError: If `output` exists and `overwrite` is False, or `output` is a file, is a directory of another
             kind or contains the working directory.
-        InterruptedError: after SIGTERM during the training; its state has been saved.
-        KeyboardInterrupt: after Ctrl-C; during the training, its state has been saved.
-        ProcessesError: if several processes have different arguments, or one of them has ended.
-        TypeError: if documents can be iterated over only once, or `metadata` cannot be written as JSON.
-        ValueError: if `languages` in `metadata` is not a list of strings, `work` holds a run with another recipe or
+        InterruptedError: After SIGTERM during the training; its state has been saved.
+        KeyboardInterrupt: After Ctrl-C; during the training, its state has been saved.
+        ProcessesError: If several processes have different arguments, or one of them has ended.
+        TypeError: If documents can be iterated over only once, or `metadata` cannot be written as JSON.
+        ValueError: If `languages` in `metadata` is not a list of strings, `work` holds a run with another recipe or
             text, there is no held-out text, the text is too small for the vocabulary, or a text is too short for a
             sequence.
 
@@ -167,9 +167,9 @@ def _check_preset_arguments(output: Path, overwrite: bool, metadata: Mapping[str
     """Check before the training that the preset can be written after it.
 
     Raises:
-        FileExistsError: if `output` exists, and `overwrite` is False or it cannot be replaced.
-        TypeError: if the metadata cannot be written as JSON.
-        ValueError: if the languages are not a list of strings.
+        FileExistsError: If `output` exists, and `overwrite` is False or it cannot be replaced.
+        TypeError: If the metadata cannot be written as JSON.
+        ValueError: If the languages are not a list of strings.
     """
     if output.exists() and not overwrite:
         raise PathExistsError(f"{output} exists already. Pass `overwrite=True` to replace it.")

@@ -141,7 +141,7 @@ class Recipe:
             vocabulary and positions from the preset. Not for ELMo.
 
     Raises:
-        ValueError: if a field is unknown, out of range or unused by the family; the message names the field and the
+        ValueError: If a field is unknown, out of range or unused by the family; the message names the field and the
             allowed values.
 
     Example:
@@ -185,7 +185,7 @@ class Recipe:
             **settings: other fields of the recipe; `positions` may be smaller than in the preset.
 
         Raises:
-            ValueError: if a field is invalid or contradicts the preset, or the preset is unknown or an ELMo model,
+            ValueError: If a field is invalid or contradicts the preset, or the preset is unknown or an ELMo model,
                 which `lmzoo.models.BidirectionalLM` can train further.
 
         Example:
@@ -242,7 +242,7 @@ class Recipe:
         """Pre-training method of the family.
 
         Raises:
-            ValueError: if the family learns from pairs of texts, or is not trained from scratch.
+            ValueError: If the family learns from pairs of texts, or is not trained from scratch.
         """
         return _get_method(self.family_record)
 
@@ -251,7 +251,7 @@ class Recipe:
         """Number of layers and width that `size` stands for.
 
         Raises:
-            ValueError: if `size` is neither a name nor layers and width.
+            ValueError: If `size` is neither a name nor layers and width.
         """
         if self.size in SIZES:
             return SIZES[self.size]
@@ -293,7 +293,7 @@ class Recipe:
         """Check that the family supports the fields that are set.
 
         Raises:
-            ValueError: if the family ignores or does not support a field that is set.
+            ValueError: If the family ignores or does not support a field that is set.
         """
         defaults = _get_defaults()
         unused_fields = [name for name in self.method.unused if getattr(self, name) != defaults[name]]
@@ -321,7 +321,7 @@ class Recipe:
         """Check the types and ranges of all numbers.
 
         Raises:
-            ValueError: if a number is out of range, or is not an integer where one is needed.
+            ValueError: If a number is out of range, or is not an integer where one is needed.
         """
         has_pairs = (self.family_record.objective if self.objective == "auto" else self.objective) in PAIRED
         min_vocabulary = 4 if self.method.words else 1
@@ -361,7 +361,7 @@ class Recipe:
             text: JSON object, the identity of the text.
 
         Raises:
-            ValueError: if the folder holds a run with another recipe or text, or its recipe.json is damaged.
+            ValueError: If the folder holds a run with another recipe or text, or its recipe.json is damaged.
         """
         settings = {**dataclasses.asdict(self), **text}
         recipe_file = folder / "recipe.json"
@@ -377,7 +377,7 @@ class Recipe:
         """Check that the stored run may continue with `settings`, and return whether `tokens` has been raised.
 
         Raises:
-            ValueError: if a setting other than the `tokens` of a "wsd" run has changed, or the file is damaged.
+            ValueError: If a setting other than the `tokens` of a "wsd" run has changed, or the file is damaged.
         """
         folder = file.parent
         try:
@@ -406,7 +406,7 @@ def _read_preset_fields(preset: str | Path) -> dict[str, Any]:
     """Return the recipe fields that a preset determines.
 
     Raises:
-        ValueError: if training cannot continue from the preset.
+        ValueError: If training cannot continue from the preset.
     """
     backbone = Backbone.from_preset(preset, load_weights=False)
     family = get_family(backbone)
@@ -430,7 +430,7 @@ def _get_method(family: Family) -> Method:
     """Return the pre-training method of a family.
 
     Raises:
-        ValueError: if the family learns from pairs of texts, or is not trained from scratch.
+        ValueError: If the family learns from pairs of texts, or is not trained from scratch.
     """
     if family.pretrained_head in METHODS:
         return METHODS[family.pretrained_head]

@@ -109,8 +109,8 @@ class Run:
             **arguments: other arguments of `fit`.
 
         Raises:
-            InterruptedError: after SIGTERM.
-            KeyboardInterrupt: after Ctrl-C.
+            InterruptedError: After SIGTERM.
+            KeyboardInterrupt: After Ctrl-C.
         """
         started_at = time.perf_counter()
         checkpoint = _EndingCheckpoint(self, num_batches, decay)
@@ -162,8 +162,8 @@ class _EndingCheckpoint(ResumableCheckpoint):
         """Raise an error for every signal, so that the model is not evaluated.
 
         Raises:
-            InterruptedError: after SIGTERM.
-            KeyboardInterrupt: after SIGINT.
+            InterruptedError: After SIGTERM.
+            KeyboardInterrupt: After SIGINT.
         """
         steps = self._done // self.run.recipe.accumulate
         error_class = KeyboardInterrupt if number == signal.SIGINT else InterruptedError

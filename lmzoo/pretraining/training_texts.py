@@ -35,7 +35,7 @@ class TextSource:
         share: float, fraction of the tokens of a mixture.
 
     Raises:
-        TypeError: if the source cannot be iterated over several times.
+        TypeError: If the source cannot be iterated over several times.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class TextSource:
         """Return values that identify the text in a saved run, with a digest of its files' beginnings or its documents.
 
         Raises:
-            FileNotFoundError: if a file does not exist.
+            FileNotFoundError: If a file does not exist.
         """
         digest = hashlib.sha256()
         sizes: dict[str, object] = {}
@@ -144,9 +144,9 @@ def read_texts(source: Any, field: str = "text", split: bool = True) -> list[Tex
         split: bool, whether to split lines into sentences, as for `lmzoo.data.corpora.read_documents`.
 
     Raises:
-        FileNotFoundError: if a file of a mixture does not exist.
-        TypeError: if the source cannot be iterated over several times, or a mixture has keys that are not paths.
-        ValueError: if a weight is not above 0, or a file belongs to two texts.
+        FileNotFoundError: If a file of a mixture does not exist.
+        TypeError: If the source cannot be iterated over several times, or a mixture has keys that are not paths.
+        ValueError: If a weight is not above 0, or a file belongs to two texts.
     """
     if not isinstance(source, Mapping):
         return [TextSource(source, field, split)]
@@ -204,7 +204,7 @@ def split_held_out(
             document if there are fewer than a hundred.
 
     Raises:
-        ValueError: if a text has no words or only one document, or a file is in both `corpus` and `validation`.
+        ValueError: If a text has no words or only one document, or a file is in both `corpus` and `validation`.
     """
     if validation is not None:
         corpus_files = {make_absolute(file) for text in corpus for file in text.files()}

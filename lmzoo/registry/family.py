@@ -99,7 +99,7 @@ def register_family(family: Family) -> Family:
     """Add a family to the registry and return it.
 
     Raises:
-        ValueError: if another family is registered under the same name.
+        ValueError: If another family is registered under the same name.
     """
     if _FAMILIES.setdefault(family.name, family) is not family:
         raise ValueError(f"A family named {family.name!r} is already registered.")
@@ -120,7 +120,7 @@ def get_family(backbone: keras.Model | type[keras.Model]) -> Family:
     """Return the family of a backbone or backbone class.
 
     Raises:
-        ValueError: if `backbone` is a string, or its class belongs to no registered family.
+        ValueError: If `backbone` is a string, or its class belongs to no registered family.
     """
     if isinstance(backbone, str):
         raise ValueError(f"Expected a backbone, got {backbone!r}: `from_preset` builds a model from a preset's name.")

@@ -70,7 +70,7 @@ def check_head_kind(task_class: type[HasHead]) -> None:
     """Check that a task defines `head_kind`, which presets store.
 
     Raises:
-        ValueError: if `head_kind` is empty.
+        ValueError: If `head_kind` is empty.
     """
     if not task_class.head_kind:
         name = task_class.__name__

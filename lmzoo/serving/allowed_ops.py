@@ -73,7 +73,7 @@ def check_ops(graph: GraphDef) -> None:
     """Check that TensorFlow Serving 2.20 and later versions support every op of a graph.
 
     Raises:
-        ValueError: if TensorFlow Serving lacks an op of the graph; the message names all such ops.
+        ValueError: If TensorFlow Serving lacks an op of the graph; the message names all such ops.
 
     Example:
 

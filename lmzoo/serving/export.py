@@ -63,7 +63,7 @@ def file_format(path: str | Path) -> str | None:
     """Return Keras' name for the export format of a file, or None if `path` is for a SavedModel.
 
     Raises:
-        ValueError: if the suffix belongs to another file format.
+        ValueError: If the suffix belongs to another file format.
     """
     suffix = Path(path).suffix
     if suffix not in FILES and suffix.lower() in {*FILES, *_OTHER_FILES}:
@@ -84,9 +84,9 @@ def export_task(task: ServedModel, path: str | Path, verbose: bool = True, dtype
         dtype: "int8" to quantize the weights in an ONNX file; None to keep their dtype.
 
     Raises:
-        ImportError: if a package for the format is not installed.
-        NotFiniteError: if a weight is NaN or infinite.
-        ValueError: if `dtype` is invalid, or the task cannot be exported in this format.
+        ImportError: If a package for the format is not installed.
+        NotFiniteError: If a weight is NaN or infinite.
+        ValueError: If `dtype` is invalid, or the task cannot be exported in this format.
     """
     check_path(path)
     if dtype is not None:
@@ -119,9 +119,9 @@ def export_backbone(backbone: keras.Model, path: str | Path, verbose: bool = Tru
         verbose: bool, whether to print a line about the result.
 
     Raises:
-        ImportError: if a package for the format is not installed.
-        NotFiniteError: if a weight is NaN or infinite.
-        ValueError: if the backbone cannot be exported in this format.
+        ImportError: If a package for the format is not installed.
+        NotFiniteError: If a weight is NaN or infinite.
+        ValueError: If the backbone cannot be exported in this format.
     """
     check_path(path)
     if file_format(path):
@@ -175,7 +175,7 @@ def _check_no_versions(path: str | Path) -> None:
     """Check that a directory contains no version of a model.
 
     Raises:
-        ValueError: if `path` contains a version.
+        ValueError: If `path` contains a version.
     """
     if versions := list_versions(Path(path).expanduser()):
         raise ValueError(
@@ -239,8 +239,8 @@ def _check_file(backbone: keras.Model, path: str | Path) -> None:
     """Check that a backbone can be exported as an ONNX or LiteRT file.
 
     Raises:
-        ImportError: if the package for ONNX files is not installed.
-        ValueError: if the format does not support the dtype of the backbone.
+        ImportError: If the package for ONNX files is not installed.
+        ValueError: If the format does not support the dtype of the backbone.
     """
     format = file_format(path)
     if format == "onnx" and importlib.util.find_spec("tf2onnx") is None:
@@ -256,7 +256,7 @@ def _export(model: keras.Model, target: Path, format: str, subject: str) -> None
     """Export a functional model with Keras, and check that the runtime of the format supports its ops.
 
     Raises:
-        ValueError: if the runtime lacks an op; the message begins with `subject`, a description of the model.
+        ValueError: If the runtime lacks an op; the message begins with `subject`, a description of the model.
     """
     model(model.input)  # Keras only exports models that have been called
     # Hide log lines: tf2onnx also tries to export tables of other models, and Keras names its temporary SavedModel.
@@ -274,8 +274,8 @@ def _check_int8(task: ServedModel, path: str | Path) -> None:
     """Check that a task can be exported in int8.
 
     Raises:
-        ImportError: if onnxruntime is not installed.
-        ValueError: if the format is not ONNX, or the weights are int8 already.
+        ImportError: If onnxruntime is not installed.
+        ValueError: If the format is not ONNX, or the weights are int8 already.
     """
     if file_format(path) != "onnx":
         raise ValueError('`dtype="int8"` is for .onnx files. For a SavedModel, `quantize("int8")` the task before.')
@@ -428,8 +428,8 @@ def _write_with_tensorflow(task: Any, target: Path) -> None:
     """Export a model in another process, with TensorFlow as the backend, to a file or an empty directory.
 
     Raises:
-        RuntimeError: if the other process fails with an error other than a ValueError of the export.
-        ValueError: if the model cannot be exported.
+        RuntimeError: If the other process fails with an error other than a ValueError of the export.
+        ValueError: If the model cannot be exported.
     """
     with tempfile.TemporaryDirectory() as folder:
         task_file = Path(folder, "task.keras")

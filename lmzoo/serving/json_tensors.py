@@ -33,7 +33,7 @@ def rows_to_columns(instances: Json, names: list[str]) -> dict[str, Json]:
         names: list of str, names of the inputs.
 
     Raises:
-        RequestError: if `instances` is not a list or is empty, or the instances have different inputs.
+        RequestError: If `instances` is not a list or is empty, or the instances have different inputs.
     """
     if not isinstance(instances, list) or not instances:
         raise RequestError('"instances" must be a list that is not empty.')
@@ -54,7 +54,7 @@ def to_tensor(name: str, values: Json, spec: tf.TensorSpec) -> tf.Tensor:
         spec: dtype and shape of the input.
 
     Raises:
-        RequestError: if the values have the wrong dtype or shape.
+        RequestError: If the values have the wrong dtype or shape.
     """
     import tensorflow as tf
 
@@ -76,8 +76,8 @@ def _check_values(values: Json, dtype: tf.DType, rank: int) -> object:
     """Check JSON values, and convert their strings to bytes.
 
     Raises:
-        TypeError: if `dtype` is string, and a value is not a string.
-        ValueError: if lists are nested more than `rank` deep, an integer overflows, or base64 is invalid.
+        TypeError: If `dtype` is string, and a value is not a string.
+        ValueError: If lists are nested more than `rank` deep, an integer overflows, or base64 is invalid.
     """
     if isinstance(values, list):
         if rank == 0:

@@ -32,7 +32,7 @@ class ModelVersion:
     """A loaded and warmed-up version of a model, from a SavedModel.
 
     Raises:
-        ValueError: if the SavedModel cannot be loaded.
+        ValueError: If the SavedModel cannot be loaded.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -60,7 +60,7 @@ class ModelVersion:
             An object with a list of `predictions` for rows, or with the `outputs` as columns.
 
         Raises:
-            RequestError: if the request is invalid.
+            RequestError: If the request is invalid.
         """
         import tensorflow as tf
 
@@ -132,9 +132,9 @@ class ModelVersions:
         loaded: dict from version numbers to `ModelVersion`; never empty, and replaced instead of changed in place.
 
     Raises:
-        FileNotFoundError: if the directory does not exist or contains no version.
-        NotADirectoryError: if `folder` is a file.
-        ValueError: if a version cannot be loaded.
+        FileNotFoundError: If the directory does not exist or contains no version.
+        NotADirectoryError: If `folder` is a file.
+        ValueError: If a version cannot be loaded.
     """
 
     def __init__(self, folder: str | Path, name: str | None = None) -> None:
@@ -166,7 +166,7 @@ class ModelVersions:
         """Return the loaded version with a number, by default the highest number.
 
         Raises:
-            RequestError: if no version with this number is loaded.
+            RequestError: If no version with this number is loaded.
         """
         loaded_versions = self.loaded
         number = max(loaded_versions) if number is None else number

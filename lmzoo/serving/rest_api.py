@@ -72,8 +72,8 @@ class RestApi(Starlette):
         model_path: str, path of the model in URLs.
 
     Raises:
-        FileNotFoundError: if the directory contains no version.
-        ValueError: if a version cannot be loaded.
+        FileNotFoundError: If the directory contains no version.
+        ValueError: If a version cannot be loaded.
 
     Example: see `lmzoo.serving.server.running_server`.
     """
@@ -209,7 +209,7 @@ class RestApi(Starlette):
         """Compute the response to the body of a predict request.
 
         Raises:
-            RequestError: if the request is invalid.
+            RequestError: If the request is invalid.
         """
         try:
             request = json.loads(body)
@@ -226,7 +226,7 @@ class RestApi(Starlette):
         """Read the body of a request.
 
         Raises:
-            RequestError: if the body is too large, or does not arrive in time.
+            RequestError: If the body is too large, or does not arrive in time.
         """
         body = bytearray()
         max_bytes = self._max_body_bytes

@@ -68,7 +68,7 @@ def listening(host: str = "localhost", port: int = 0) -> Iterator[socket.socket]
         port: int, port to listen at; 0 for any free port.
 
     Raises:
-        OSError: if the port is in use.
+        OSError: If the port is in use.
     """
     try:
         listener = socket.create_server((host, port), backlog=_BACKLOG)

@@ -34,7 +34,7 @@ class BeamSampler:
         length_penalty: float; the log-probability of a text is divided by its number of tokens to this power.
 
     Raises:
-        ValueError: for `num_beams` below 1, or a `length_penalty` that is not a number.
+        ValueError: For `num_beams` below 1, or a `length_penalty` that is not a number.
 
     Example:
 

@@ -87,7 +87,7 @@ class CausalLM(TokenLabelsTask):
             its own in their place, as in transformers' models with `tie_word_embeddings=False`.
 
     Raises:
-        ValueError: for a backbone that is not causal, or has no state to carry; for a `max_new_tokens` that leaves no
+        ValueError: For a backbone that is not causal, or has no state to carry; for a `max_new_tokens` that leaves no
             room for a prompt; for `add_start_token` if the tokenizer has no start token.
 
     Example:
@@ -249,7 +249,7 @@ class CausalLM(TokenLabelsTask):
         With `carries_state`, each batch continues the sequences of the previous batch.
 
         Raises:
-            ValueError: with `carries_state`, for data that is not in memory.
+            ValueError: With `carries_state`, for data that is not in memory.
         """
         if self.streams is None or (isinstance(inputs, TokenFeatures) and inputs.made_by_fit):
             return super().batches(inputs, options)
@@ -300,8 +300,8 @@ class CausalLM(TokenLabelsTask):
         Encoded sequences are returned unchanged.
 
         Raises:
-            TypeError: for a document that is not text; the message names its position.
-            ValueError: for labels, for weights of documents that are not encoded, or for documents without text.
+            TypeError: For a document that is not text; the message names its position.
+            ValueError: For labels, for weights of documents that are not encoded, or for documents without text.
         """
         return self._pack_documents(x, y, sample_weight, pack_continuously)
 
@@ -357,7 +357,7 @@ class CausalLM(TokenLabelsTask):
             token; `start` and `end` are its character offsets in the text.
 
         Raises:
-            TypeError: for an entry that is not a string (the message names its position); for an unknown argument.
+            TypeError: For an entry that is not a string (the message names its position); for an unknown argument.
         """
         refuse_arguments("score", unknown, SCORE_ARGUMENT_ADVICE)
         require(texts is not None, "texts", "a list of strings", texts)
@@ -384,8 +384,8 @@ class CausalLM(TokenLabelsTask):
         The tokens are read in the same windows as in `score`.
 
         Raises:
-            TypeError: for an entry that is not a string; the message names its position.
-            ValueError: if there are no tokens.
+            TypeError: For an entry that is not a string; the message names its position.
+            ValueError: If there are no tokens.
         """
         (cleaned_texts,) = clean_columns({"texts": texts})
         unscored_count = 0 if self.start_ids else 1
@@ -436,8 +436,8 @@ class CausalLM(TokenLabelsTask):
             of the choices; with `top_k` above 1, a list of such dicts, best first.
 
         Raises:
-            TypeError: for an entry that is not a string, or not a pair in `examples`; the message names its position.
-            ValueError: before the first step, for choices that are empty, equal or fewer than two, an example whose
+            TypeError: For an entry that is not a string, or not a pair in `examples`; the message names its position.
+            ValueError: Before the first step, for choices that are empty, equal or fewer than two, an example whose
                 choice is not in `choices`, a prompt longer than the model's maximum length, or an unknown `reduction`;
                 for a family without a start token, also for an empty prompt or a prompt whose first token depends on
                 the choice.
@@ -586,9 +586,9 @@ class CausalLM(TokenLabelsTask):
             ids instead of strings, also if the model has no preprocessor.
 
         Raises:
-            TypeError: for a prompt that is neither a string nor token ids (the message names its position); if
+            TypeError: For a prompt that is neither a string nor token ids (the message names its position); if
                 `sampler` is neither a name nor a sampler; for an unknown argument.
-            ValueError: before the first step, for a prompt that leaves no room for `max_new_tokens`, an empty prompt
+            ValueError: Before the first step, for a prompt that leaves no room for `max_new_tokens`, an empty prompt
                 if the family has no start token, an unknown sampler, numbers out of range, or strings if the model has
                 no preprocessor.
         """

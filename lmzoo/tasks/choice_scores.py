@@ -48,8 +48,8 @@ def check_choices(choices: Iterable[Text]) -> list[str]:
     """Check that there are at least two different choices, and return them as a list of strings.
 
     Raises:
-        TypeError: for a choice that is not a string; the message names its position.
-        ValueError: for fewer than two choices, an empty choice, or two equal choices.
+        TypeError: For a choice that is not a string; the message names its position.
+        ValueError: For fewer than two choices, an empty choice, or two equal choices.
     """
     (cleaned_choices,) = clean_columns({"choices": choices})
     require(len(cleaned_choices) > 1, "choices", "at least two texts", cleaned_choices)
@@ -79,8 +79,8 @@ def join_examples(examples: Iterable[tuple[Text, Text]], choices: Sequence[str],
         separator: string between a prompt and its choice.
 
     Raises:
-        TypeError: for an example that is not a pair of strings; the message names its position.
-        ValueError: for an example whose second text is not among the choices.
+        TypeError: For an example that is not a pair of strings; the message names its position.
+        ValueError: For an example whose second text is not among the choices.
     """
     pairs = list(examples)
     for i, pair in enumerate(pairs):
@@ -129,7 +129,7 @@ def encode_choices(
         max_length: maximum number of tokens that the model reads.
 
     Raises:
-        ValueError: if the prompt is too long, if a choice has no tokens, if two choices have the same tokens, or if
+        ValueError: If the prompt is too long, if a choice has no tokens, if two choices have the same tokens, or if
             `start_ids` is empty and the prompt is empty or its first token depends on the choice.
     """
     spans = preprocessor.tokenizer.tokenize_with_offsets([join_choice(prompt, choice, separator) for choice in choices])

@@ -26,7 +26,7 @@ def check_groups(columns: Sequence[Sequence[Any]], objective: str) -> None:
         objective: the task's objective.
 
     Raises:
-        ValueError: if the number of columns does not fit the objective, or if a negative equals the first or the second
+        ValueError: If the number of columns does not fit the objective, or if a negative equals the first or the second
             text of its group, or the second text of another group with the same first text.
     """
     column_names = _COLUMN_NAMES[objective]

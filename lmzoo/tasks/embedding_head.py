@@ -50,7 +50,7 @@ def check_pooling(backbone: Backbone, pooling: str | Sequence[str]) -> list[str]
     """Check that a task on the backbone can use `pooling`, and return its modes as a list.
 
     Raises:
-        ValueError: for an unknown or repeated mode, or "cls" for a family without a special first token (ELMo).
+        ValueError: For an unknown or repeated mode, or "cls" for a family without a special first token (ELMo).
     """
     family = get_family(backbone)  # raises an error for anything but a backbone
     modes = list_modes(pooling)
@@ -65,7 +65,7 @@ def list_modes(pooling: str | Sequence[str]) -> list[str]:
     """Check the names in the `pooling` of a task, and return them as a list.
 
     Raises:
-        ValueError: for an unknown or repeated mode.
+        ValueError: For an unknown or repeated mode.
     """
     modes = [*pooling] if isinstance(pooling, Sequence) and not isinstance(pooling, str) else [pooling]
     are_supported = all(isinstance(mode, str) and mode in POOLING_MODES for mode in modes)
@@ -108,7 +108,7 @@ def check_projection(projection: Sequence[Mapping[str, Any]] | None) -> list[dic
     """Check the `projection` of a task, and return its layers with all their settings.
 
     Raises:
-        ValueError: for a layer that is unknown or has an invalid setting; the message names the first such layer.
+        ValueError: For a layer that is unknown or has an invalid setting; the message names the first such layer.
     """
     layers = () if projection is None else projection
     if not isinstance(layers, Sequence) or isinstance(layers, str) or len(layers) > _MAX_LAYERS:

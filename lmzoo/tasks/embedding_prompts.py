@@ -19,7 +19,7 @@ def check_prompts(prompts: Mapping[str, str] | None, default_prompt: str | None)
     """Check a task's prompts, by name, and return a copy of them.
 
     Raises:
-        ValueError: if `prompts` is not a dict of strings, holds invalid Unicode, or lacks the default prompt.
+        ValueError: If `prompts` is not a dict of strings, holds invalid Unicode, or lacks the default prompt.
     """
     if not isinstance(prompts, Mapping | None):
         raise ValueError(f"`prompts` must be a dict of texts by name, got {prompts!r:.60}.")
@@ -43,7 +43,7 @@ def check_pair_prompts(
     None stays None.
 
     Raises:
-        ValueError: if `pair_prompts` are not two names in `prompts` (or None in place of a name), or if a name is also
+        ValueError: If `pair_prompts` are not two names in `prompts` (or None in place of a name), or if a name is also
             the name of an exported signature.
     """
     if pair_prompts is None:

@@ -40,8 +40,8 @@ def get_sampler(sampler: str | Sampler) -> Sampler:
     """Create a sampler by name, lmzoo's for "beam" and otherwise KerasHub's; return a sampler object unchanged.
 
     Raises:
-        TypeError: for anything but a string or a sampler.
-        ValueError: for an unknown name; the message suggests a similar one.
+        TypeError: For anything but a string or a sampler.
+        ValueError: For an unknown name; the message suggests a similar one.
     """
     if not isinstance(sampler, str):
         if callable(sampler) and not isinstance(sampler, type):
@@ -61,8 +61,8 @@ def check_sampling(sampler: str | Sampler, temperature: float, seed: int | None,
     """Check the sampling arguments of the methods that generate text.
 
     Raises:
-        TypeError: if `sampler` is neither a name nor a sampler.
-        ValueError: for an unknown sampler, or if `temperature`, `seed` or `batch_size` is out of range.
+        TypeError: If `sampler` is neither a name nor a sampler.
+        ValueError: For an unknown sampler, or if `temperature`, `seed` or `batch_size` is out of range.
     """
     check_arguments(batch_size=batch_size)
     require(seed is None or is_integer(seed, 0), "seed", "an integer of at least 0, or None", seed)

@@ -106,8 +106,8 @@ class TaskInputs:
                 choices.
 
         Raises:
-            TypeError: for anything but texts and token features.
-            ValueError: if there are no examples; see also `Task.encode_examples`.
+            TypeError: For anything but texts and token features.
+            ValueError: If there are no examples; see also `Task.encode_examples`.
         """
         raise NotImplementedError
 
@@ -115,7 +115,7 @@ class TaskInputs:
         """Hold out the last `fraction` of the examples, and return `(training, validation)`.
 
         Raises:
-            ValueError: if one of the sets would be empty, or if the examples are not in memory.
+            ValueError: If one of the sets would be empty, or if the examples are not in memory.
         """
         raise ValueError(
             f"`validation_split` needs examples in memory, got a {type(self.x).__name__}: pass `validation_data` "
@@ -200,7 +200,7 @@ class StreamedExamples(TaskInputs):
         """Return the number of rows in an epoch, which the learning rate schedule needs.
 
         Raises:
-            ValueError: if the number is unknown.
+            ValueError: If the number is unknown.
         """
         if task.splits_examples:
             reason = f"a {type(task).__name__} may make several sequences of an example"
@@ -296,7 +296,7 @@ class TextDataset(TaskInputs):
         """Return the dataset with batches as elements, batching single texts by `batch_size`.
 
         Raises:
-            ValueError: if an element has more components than texts, labels and weights.
+            ValueError: If an element has more components than texts, labels and weights.
         """
         _check_components(self.x)
         spec = self.x.element_spec
@@ -370,8 +370,8 @@ class TokenFeatures(TaskInputs):
         For a dataset or a generator, only the types of its elements are checked.
 
         Raises:
-            TypeError: if `x` is an array that does not hold text, or another object that does not hold examples.
-            ValueError: if `x` is a dict of arrays that the backbone cannot take.
+            TypeError: If `x` is an array that does not hold text, or another object that does not hold examples.
+            ValueError: If `x` is a dict of arrays that the backbone cannot take.
         """
         x = self.x
         if isinstance(x, Mapping):
@@ -387,7 +387,7 @@ class TokenFeatures(TaskInputs):
         """Return the sample weights, multiplied by the class weights of the labels if `class_weight` is not None.
 
         Raises:
-            ValueError: for class weights if `x` is not a dict of arrays, or if there are no labels.
+            ValueError: For class weights if `x` is not a dict of arrays, or if there are no labels.
         """
         if class_weight is None:
             return self.sample_weight
@@ -421,7 +421,7 @@ def read_validation_data(data: Any, needs_labels: bool) -> TaskInputs:
     If `needs_labels` is True, a list is read like a tuple; otherwise a list is `x`.
 
     Raises:
-        ValueError: for a tuple without entries, or with more than three.
+        ValueError: For a tuple without entries, or with more than three.
     """
     if not isinstance(data, tuple) and not (isinstance(data, list) and needs_labels):
         return read_inputs(data)
@@ -446,8 +446,8 @@ def split_documents(documents: Iterable[Document], fraction: float) -> tuple[Seq
     """Hold out the last `fraction` of the documents, and return `(training, validation)`.
 
     Raises:
-        TypeError: if `documents` is not a sequence.
-        ValueError: if one of the sets would be empty.
+        TypeError: If `documents` is not a sequence.
+        ValueError: If one of the sets would be empty.
     """
     if not isinstance(documents, Sequence):
         raise TypeError(f"`validation_split` needs a list of documents, got a {type(documents).__name__}.")
@@ -459,7 +459,7 @@ def list_texts(texts: Any) -> tuple[Iterable[Text], bool]:
     """Return `texts` as an iterable, and whether a single string was passed.
 
     Raises:
-        TypeError: for a dict without token ids, or a `tf.data.Dataset`.
+        TypeError: For a dict without token ids, or a `tf.data.Dataset`.
     """
     if isinstance(texts, Mapping) and [*texts] == ["encoder_text"]:  # as in KerasHub
         texts = texts["encoder_text"]
@@ -547,7 +547,7 @@ def check_not_symbolic(x: Any, task: object) -> None:
     """Check that `x` holds no symbolic strings, such as the inputs of a Functional model.
 
     Raises:
-        TypeError: if `x` holds symbolic strings.
+        TypeError: If `x` holds symbolic strings.
     """
     for column in x if isinstance(x, tuple) else (x,):
         if hasattr(column, "shape") and _is_text_dtype(column) and get_concrete_values(column) is None:
@@ -637,7 +637,7 @@ def _check_source(x: Any) -> Any:
     """Check the type of a source of batches, and return it; a generator is replaced by an equivalent iterator.
 
     Raises:
-        TypeError: if `x` cannot be a source of token features.
+        TypeError: If `x` cannot be a source of token features.
     """
     if (class_name := type(x).__name__).startswith("Distributed"):
         raise TypeError(
@@ -680,7 +680,7 @@ def _check_row_count(row_count: int, group_size: int) -> None:
     """Check that token features consist of whole examples, each of `group_size` rows.
 
     Raises:
-        ValueError: for rows that belong to no whole example.
+        ValueError: For rows that belong to no whole example.
     """
     if row_count % group_size:
         raise ValueError(
@@ -693,7 +693,7 @@ def _check_token_weights(task: Encoder, sample_weight: Any, y: Any) -> Any:
     """Check the weights of token features and return them as arrays, repeated for each token if labels are per token.
 
     Raises:
-        ValueError: for weights that have the wrong shape, or are NaN, infinite or negative.
+        ValueError: For weights that have the wrong shape, or are NaN, infinite or negative.
     """
     if isinstance(sample_weight, dict):  # weights by output
         return keras.tree.map_structure(as_weights, sample_weight)

@@ -24,9 +24,9 @@ def encode_label_sets(y: Labels, num_classes: int, labels: Sequence[str] | None)
         labels: names of the classes, or None.
 
     Raises:
-        TypeError: if `y` is not a list or an array, or if an entry is not a collection of classes; the message names
+        TypeError: If `y` is not a list or an array, or if an entry is not a collection of classes; the message names
             its position.
-        ValueError: for a class that the model does not have, or that an example has twice (the message names its
+        ValueError: For a class that the model does not have, or that an example has twice (the message names its
             position), or for an array of another shape or with values other than 0 and 1.
     """
     y = y.to_list() if hasattr(y, "to_list") else y  # a ragged tensor, or a pandas Series

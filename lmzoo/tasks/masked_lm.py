@@ -156,7 +156,7 @@ class MaskedLM(TokenLabelsTask, MaskedTokensTask):
             text with several masks, a list of candidates for each mask, as in transformers' fill-mask.
 
         Raises:
-            ValueError: for a text without a mask, or with a mask that was truncated (the message names the first such
+            ValueError: For a text without a mask, or with a mask that was truncated (the message names the first such
                 text), or for a `top_k` below 1.
         """
         check_top_k(top_k)
@@ -285,7 +285,7 @@ class MaskedLM(TokenLabelsTask, MaskedTokensTask):
             The pseudo-perplexity over all tokens of all texts, without special tokens.
 
         Raises:
-            ValueError: if there is no token to predict, or a text holds a mask token.
+            ValueError: If there is no token to predict, or a text holds a mask token.
         """
         log_probabilities = [
             value for _, _, value in self._compute_log_probabilities(self.encode_inputs(texts), batch_size)
@@ -306,8 +306,8 @@ class MaskedLM(TokenLabelsTask, MaskedTokensTask):
             token except special tokens; `start` and `end` are its character offsets in the text.
 
         Raises:
-            TypeError: for an entry that is not a string; the message names its position.
-            ValueError: if a text holds a mask token.
+            TypeError: For an entry that is not a string; the message names its position.
+            ValueError: If a text holds a mask token.
         """
         (cleaned_texts,) = clean_columns({"texts": texts})
         if not cleaned_texts:

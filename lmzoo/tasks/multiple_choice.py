@@ -64,7 +64,7 @@ class MultipleChoice(TextVectorTask):
             zeros.
 
     Raises:
-        ValueError: for an unknown `pooling` or `encoder`.
+        ValueError: For an unknown `pooling` or `encoder`.
 
     Example:
 
@@ -137,8 +137,8 @@ class MultipleChoice(TextVectorTask):
                 examples are returned unchanged.
 
         Raises:
-            TypeError: for an entry that is not text; the message names its position.
-            ValueError: if an example has no choices (the message names the first), or if the task has no preprocessor.
+            TypeError: For an entry that is not text; the message names its position.
+            ValueError: If an example has no choices (the message names the first), or if the task has no preprocessor.
         """
         self.check_takes_text()
         return x if isinstance(x, EncodedChoices) else encode_choices(self.text_preprocessor, *split_choices(x))
@@ -147,7 +147,7 @@ class MultipleChoice(TextVectorTask):
         """Encode examples, labels and weights, and check that each label is the index of one of its example's choices.
 
         Raises:
-            ValueError: for a label that exceeds the last index of its example's choices; see also
+            ValueError: For a label that exceeds the last index of its example's choices; see also
                 `Task.encode_examples`.
         """
         examples = super().encode_examples(x, y, sample_weight)
@@ -166,8 +166,8 @@ class MultipleChoice(TextVectorTask):
         """Check the indices of the right choices, and return them as int32 (n,), or None if `y` is None.
 
         Raises:
-            TypeError: for a label that is not an integer; the message names the first.
-            ValueError: for a label that is negative or does not fit into int32 (the message names the first), or for
+            TypeError: For a label that is not an integer; the message names the first.
+            ValueError: For a label that is negative or does not fit into int32 (the message names the first), or for
                 several labels per example.
         """
         if y is None:
@@ -188,7 +188,7 @@ class MultipleChoice(TextVectorTask):
         """Check the indices of the right choices; see `encode_labels`.
 
         Raises:
-            ValueError: for an index that exceeds the number of choices.
+            ValueError: For an index that exceeds the number of choices.
         """
         indices = self.encode_labels(y)
         if indices is not None:
@@ -206,7 +206,7 @@ class MultipleChoice(TextVectorTask):
         """Return the features that the backbone takes, with each choice as a separate sequence.
 
         Raises:
-            ValueError: for an input that lacks the axis of the choices.
+            ValueError: For an input that lacks the axis of the choices.
         """
         inputs = super().backbone_inputs(features)
         for name in inputs.keys() & self.input.keys():
@@ -233,7 +233,7 @@ class MultipleChoice(TextVectorTask):
             best first.
 
         Raises:
-            ValueError: for a `top_k` below 1.
+            ValueError: For a `top_k` below 1.
         """
         check_top_k(top_k)
         prompts, choices = split_choices(examples)

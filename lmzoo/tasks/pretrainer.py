@@ -90,7 +90,7 @@ class Pretrainer(MaskedTokensTask):
             `"rtd"` and `"sbo"` need True.
 
     Raises:
-        ValueError: for an unknown `objective`; for an objective that the backbone cannot learn, because it has no
+        ValueError: For an unknown `objective`; for an objective that the backbone cannot learn, because it has no
             pooler or no segment ids, no query stream, or no embeddings of a separate width; for a family without a mask
             token.
 
@@ -248,7 +248,7 @@ class Pretrainer(MaskedTokensTask):
         """Return a copy of the generator, trained with `"rtd"`, as a masked language model.
 
         Raises:
-            ValueError: if the objective is not `"rtd"`.
+            ValueError: If the objective is not `"rtd"`.
 
         Example:
 
@@ -281,8 +281,8 @@ class Pretrainer(MaskedTokensTask):
         Encoded sequences are returned unchanged.
 
         Raises:
-            TypeError: for a document that is not a list of strings; the message names its position.
-            ValueError: for labels, for weights of documents that are not encoded, or, with an objective on pairs, for
+            TypeError: For a document that is not a list of strings; the message names its position.
+            ValueError: For labels, for weights of documents that are not encoded, or, with an objective on pairs, for
                 encoded sequences that are not pairs.
         """
         return self._encode_documents(x, y, sample_weight, is_part=False)
@@ -314,8 +314,8 @@ class Pretrainer(MaskedTokensTask):
         The labels of a single output may also be an array.
 
         Raises:
-            TypeError: for labels that are not a list or an array.
-            ValueError: for a label of `sentence` other than 0 and 1; see also `encode_token_ids`.
+            TypeError: For labels that are not a list or an array.
+            ValueError: For a label of `sentence` other than 0 and 1; see also `encode_token_ids`.
         """
         return None if y is None else map_by_output(self._encode_output_labels, y)
 

@@ -32,8 +32,8 @@ def encode_prompts(preprocessor: Preprocessor, prompts: Iterable[Text], start_id
     """Return the token ids of each prompt; an empty prompt becomes `start_ids`.
 
     Raises:
-        TypeError: for a prompt that is not a string; the message names its position.
-        ValueError: for an empty prompt, if `start_ids` is empty.
+        TypeError: For a prompt that is not a string; the message names its position.
+        ValueError: For an empty prompt, if `start_ids` is empty.
     """
     (cleaned_prompts,) = clean_columns({"prompts": prompts})
     prefix = preprocessor.special_ids()[0]
@@ -51,7 +51,7 @@ def check_reads_text(task: Any) -> None:
     """Check that a task can turn prompts into token ids and generated ids into text.
 
     Raises:
-        ValueError: if the task has no preprocessor, or if its sequences do not fit the model.
+        ValueError: If the task has no preprocessor, or if its sequences do not fit the model.
     """
     if task.preprocessor is None:
         raise ValueError(
@@ -65,7 +65,7 @@ def check_prompt_ids(name: str, ids: Sequence[Sequence[int]], vocabulary_size: i
     """Check that prompts of token ids have 1 to `max_length` ids, each from 0 to `vocabulary_size` - 1.
 
     Raises:
-        ValueError: for the first invalid prompt; the message begins with `name` and the position.
+        ValueError: For the first invalid prompt; the message begins with `name` and the position.
     """
     for i, prompt in enumerate(ids):
         require(1 <= len(prompt) <= max_length, f"{name}[{i}]", f"a list of 1 to {max_length} token ids", prompt)
@@ -86,7 +86,7 @@ def split_stops(stop: Any, size: int) -> tuple[list[int], list[str]]:
         size: int, vocabulary size; ids are below it.
 
     Raises:
-        ValueError: if `stop` is anything else.
+        ValueError: If `stop` is anything else.
     """
     entries = [*stop] if isinstance(stop, Iterable) and not isinstance(stop, (str, bytes)) else [stop]
     ids = [int(entry) for entry in entries if is_integer(entry, 0, size - 1)]
@@ -101,7 +101,7 @@ def check_room(ids: list[list[int]], new_tokens: int | None, max_length: int) ->
     If `new_tokens` is None, there must be room for one new token.
 
     Raises:
-        ValueError: for a prompt that leaves too little room; the message names the first.
+        ValueError: For a prompt that leaves too little room; the message names the first.
     """
     for i, num_tokens in enumerate(map(len, ids)):
         room = max_length - num_tokens

@@ -95,7 +95,7 @@ class QuestionAnswerer(Task):
             zeros.
 
     Raises:
-        ValueError: for a setting that is not a positive integer, a threshold that is not a number, or an unknown
+        ValueError: For a setting that is not a positive integer, a threshold that is not a number, or an unknown
             `encoder`.
 
     Example:
@@ -183,8 +183,8 @@ class QuestionAnswerer(Task):
             x: pairs (question, context), or encoded windows, which are returned unchanged.
 
         Raises:
-            TypeError: for an entry that is not text; the message names its position.
-            ValueError: for texts that are not pairs, or a question that leaves no room for its context.
+            TypeError: For an entry that is not text; the message names its position.
+            ValueError: For texts that are not pairs, or a question that leaves no room for its context.
         """
         self.check_takes_text()
         if isinstance(x, EncodedWindows):
@@ -211,9 +211,9 @@ class QuestionAnswerer(Task):
             sample_weight: float array, a weight for each entry of `y`.
 
         Raises:
-            TypeError: for a label that is not an answer, or an entry of `x` that is not text; the message names its
+            TypeError: For a label that is not an answer, or an entry of `x` that is not text; the message names its
                 position.
-            ValueError: for an answer that is not in its context at `answer_start` (the message names the first
+            ValueError: For an answer that is not in its context at `answer_start` (the message names the first
                 example); for labels that are missing or too few.
         """
         encoded = self.encode_inputs(x)
@@ -254,7 +254,7 @@ class QuestionAnswerer(Task):
         None stays None.
 
         Raises:
-            ValueError: if the positions are not non-negative integers of shape (n, 2) that fit into int32.
+            ValueError: If the positions are not non-negative integers of shape (n, 2) that fit into int32.
         """
         if y is None:
             return None
@@ -271,7 +271,7 @@ class QuestionAnswerer(Task):
         """Check that the positions of answers are within the sequences, and return them; see `encode_labels`.
 
         Raises:
-            ValueError: for a position that exceeds the length of the sequences; the message names the first.
+            ValueError: For a position that exceeds the length of the sequences; the message names the first.
         """
         positions = self.encode_labels(y)
         if positions is not None:
@@ -305,7 +305,7 @@ class QuestionAnswerer(Task):
             it exceeds by more than the threshold.
 
         Raises:
-            ValueError: for texts that are not pairs, or a `top_k` below 1.
+            ValueError: For texts that are not pairs, or a `top_k` below 1.
         """
         check_top_k(top_k)
         encoded = self.encode_inputs(x if contexts is None else (x, contexts))
@@ -361,7 +361,7 @@ class QuestionAnswerer(Task):
             The threshold.
 
         Raises:
-            ValueError: if `y` is not as long as `x`, or if all or none of the examples have an answer.
+            ValueError: If `y` is not as long as `x`, or if all or none of the examples have an answer.
         """
         encoded = self.encode_inputs(x)
         golds = read_golds(y)

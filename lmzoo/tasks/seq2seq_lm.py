@@ -83,8 +83,8 @@ class Seq2SeqLM(TokenLabelsTask):
         name: name of the model.
 
     Raises:
-        TypeError: if `span_corruption` is neither a `SpanCorruption` nor a dict.
-        ValueError: for a backbone that reads no source; for a preprocessor without a padding token or an end token or,
+        TypeError: If `span_corruption` is neither a `SpanCorruption` nor a dict.
+        ValueError: For a backbone that reads no source; for a preprocessor without a padding token or an end token or,
             with `span_corruption`, without sentinels; for numbers out of range.
 
     Example:
@@ -229,8 +229,8 @@ class Seq2SeqLM(TokenLabelsTask):
         Encoded examples are returned unchanged.
 
         Raises:
-            TypeError: for an entry that is not text; the message names its position.
-            ValueError: see `encode_inputs`; with span corruption, for pairs, labels, weights of documents, sequences
+            TypeError: For an entry that is not text; the message names its position.
+            ValueError: See `encode_inputs`; with span corruption, for pairs, labels, weights of documents, sequences
                 that are too short or too long, or too few sentinels.
         """
         if self.span_corruption is None:
@@ -259,7 +259,7 @@ class Seq2SeqLM(TokenLabelsTask):
             corruption: settings of span corruption.
 
         Raises:
-            ValueError: if a sequence is too short or too long, or if there are too few sentinels for the longest
+            ValueError: If a sequence is too short or too long, or if there are too few sentinels for the longest
                 sequence.
         """
         if not len(lengths):
@@ -283,8 +283,8 @@ class Seq2SeqLM(TokenLabelsTask):
         """Encode pairs of sources and targets as sequences of token ids.
 
         Raises:
-            TypeError: for an entry that is not text; the message names its position.
-            ValueError: for texts without targets, lists of different lengths, a source that is too long for the model,
+            TypeError: For an entry that is not text; the message names its position.
+            ValueError: For texts without targets, lists of different lengths, a source that is too long for the model,
                 or a language that the vocabulary lacks.
         """
         self.check_takes_text()
@@ -315,8 +315,8 @@ class Seq2SeqLM(TokenLabelsTask):
         A source that is longer than `sequence_length`, but fits into the model, is truncated with a warning.
 
         Raises:
-            TypeError: for an entry that is not text; the message names its position.
-            ValueError: for a source that is too long for the model, or a language that the vocabulary lacks.
+            TypeError: For an entry that is not text; the message names its position.
+            ValueError: For a source that is too long for the model, or a language that the vocabulary lacks.
         """
         preprocessor = self.text_preprocessor
         max_length = self.backbone.config.max_sequence_length
@@ -416,8 +416,8 @@ class Seq2SeqLM(TokenLabelsTask):
             The translation of each text, or a single string if `texts` is one string; see `generate`.
 
         Raises:
-            TypeError: for an entry that is not a string (the message names its position); for an unknown argument.
-            ValueError: before the first step, for a text that is too long for the model, a language that it cannot
+            TypeError: For an entry that is not a string (the message names its position); for an unknown argument.
+            ValueError: Before the first step, for a text that is too long for the model, a language that it cannot
                 translate to, or numbers out of range.
         """
         refuse_arguments("translate", unknown, GENERATE_ARGUMENT_ADVICE)
@@ -467,9 +467,9 @@ class Seq2SeqLM(TokenLabelsTask):
             instead of strings.
 
         Raises:
-            TypeError: for an entry that is not a string (the message names its position); if `sampler` is neither a
+            TypeError: For an entry that is not a string (the message names its position); if `sampler` is neither a
                 name nor a sampler; for an unknown argument.
-            ValueError: see `translate`; also for token ids without `decoder_token_ids` if the model has no
+            ValueError: See `translate`; also for token ids without `decoder_token_ids` if the model has no
                 preprocessor.
         """
         if texts is None:
@@ -550,7 +550,7 @@ class Seq2SeqLM(TokenLabelsTask):
             vocabulary_size: int, number of token ids.
 
         Raises:
-            ValueError: for an invalid id, a sequence that is too long for the model, no `targets` if the model has no
+            ValueError: For an invalid id, a sequence that is too long for the model, no `targets` if the model has no
                 preprocessor, or another number of targets than of sources.
         """
         if targets is None:

@@ -48,7 +48,7 @@ class TokenVectors:
         word_vectors: static word vectors to concatenate with the backbone's vectors, or None.
 
     Raises:
-        ValueError: for an unknown `encoder`, an `encoder_dim` that is not a positive integer, or a `dropout` outside of
+        ValueError: For an unknown `encoder`, an `encoder_dim` that is not a positive integer, or a `dropout` outside of
             [0, 1).
     """
 
@@ -82,7 +82,7 @@ class TokenVectors:
         """Return the dropout rate on the vectors, by default the backbone's.
 
         Raises:
-            ValueError: if `backbone` is not a backbone.
+            ValueError: If `backbone` is not a backbone.
         """
         get_family(backbone)
         return backbone.config.dropout if self.dropout is None else self.dropout
@@ -154,7 +154,7 @@ class TextVector(TokenVectors):
             each pair, which is not pooled.
 
     Raises:
-        ValueError: for an unknown `pooling` or `encoder`.
+        ValueError: For an unknown `pooling` or `encoder`.
     """
 
     encoder_kinds: ClassVar[tuple[Returns, ...]] = ("tokens", "pairs")
@@ -240,7 +240,7 @@ class TextVectorTask(Task):
         """Return the first and second texts of pairs, or single texts and None.
 
         Raises:
-            ValueError: for single texts if the encoder reads pairs.
+            ValueError: For single texts if the encoder reads pairs.
         """
         first_texts, second_texts = super().split_texts(x)
         if self.reads_pairs and second_texts is None and len(first_texts):

@@ -69,7 +69,7 @@ class TextClassifier(LongTextTask, TextVectorTask):
             zeros.
 
     Raises:
-        ValueError: if neither `num_classes` nor `labels` is given, if they disagree, or if `pooling` or `encoder` is
+        ValueError: If neither `num_classes` nor `labels` is given, if they disagree, or if `pooling` or `encoder` is
             unknown.
 
     Example:
@@ -201,7 +201,7 @@ class TextClassifier(LongTextTask, TextVectorTask):
             sigmoid score of at least `threshold`, best first. The label of a class without a name is its number.
 
         Raises:
-            ValueError: for a `top_k` below 1, for `top_k` with `multi_label`, for `threshold` without `multi_label`, or
+            ValueError: For a `top_k` below 1, for `top_k` with `multi_label`, for `threshold` without `multi_label`, or
                 for a `threshold` that is not a number.
         """
         check_top_k(top_k)

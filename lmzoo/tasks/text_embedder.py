@@ -136,7 +136,7 @@ class TextEmbedder(LongTextTask):
         name: name of the model.
 
     Raises:
-        ValueError: for an unknown `pooling`, layer of the `projection`, `objective`, `similarity` or prompt, a
+        ValueError: For an unknown `pooling`, layer of the `projection`, `objective`, `similarity` or prompt, a
             `temperature` that is not positive, a width above the width of the vectors, or `"cls"` for a family without
             a special first token (ELMo).
 
@@ -276,7 +276,7 @@ class TextEmbedder(LongTextTask):
         If there is no default prompt, the text is "".
 
         Raises:
-            ValueError: if there is no prompt `prompt_name`.
+            ValueError: If there is no prompt `prompt_name`.
         """
         name = self.default_prompt if prompt_name is None else prompt_name
         return "" if name is None else check_prompts(self.prompts, name)[name]
@@ -300,7 +300,7 @@ class TextEmbedder(LongTextTask):
         """Encode texts or pairs with `prompt` before each single or first text; see `encode_inputs`.
 
         Raises:
-            ValueError: for encoded texts, which have the default prompt, if `prompt` differs from it.
+            ValueError: For encoded texts, which have the default prompt, if `prompt` differs from it.
         """
         if isinstance(x, Encoded) and prompt != self.prompt_text():
             raise ValueError(
@@ -499,8 +499,8 @@ class TextEmbedder(LongTextTask):
             vectors, float32 (w, H), or (w, L, H) for all L layers.
 
         Raises:
-            TypeError: for an entry that is not text; the message names its position.
-            ValueError: for an unknown `level`; for pairs, a prompt or a `width` with level "word"; for `layers` with
+            TypeError: For an entry that is not text; the message names its position.
+            ValueError: For an unknown `level`; for pairs, a prompt or a `width` with level "word"; for `layers` with
                 level "text"; for a layer, a prompt name or a width that the model does not have; for both `prompt` and
                 `prompt_name`.
 
@@ -563,7 +563,7 @@ class TextEmbedder(LongTextTask):
             The embeddings, float32 (n, H).
 
         Raises:
-            ValueError: for pairs, or if there is no prompt `prompt_name`.
+            ValueError: For pairs, or if there is no prompt `prompt_name`.
 
         Example: see `lmzoo.models.TextEmbedder.search`.
         """
@@ -584,7 +584,7 @@ class TextEmbedder(LongTextTask):
             The embeddings, float32 (n, H).
 
         Raises:
-            ValueError: for pairs, or if there is no prompt `prompt_name`.
+            ValueError: For pairs, or if there is no prompt `prompt_name`.
 
         Example: see `lmzoo.models.TextEmbedder.search`.
         """
@@ -662,8 +662,8 @@ class TextEmbedder(LongTextTask):
             texts. Equal scores are ordered by index.
 
         Raises:
-            TypeError: for an entry that is not text; the message names its position.
-            ValueError: if the corpus is empty or smaller than `top_k`, if vectors do not have the model's width, or if
+            TypeError: For an entry that is not text; the message names its position.
+            ValueError: If the corpus is empty or smaller than `top_k`, if vectors do not have the model's width, or if
                 the model has no prompt with one of the names.
 
         Example:

@@ -53,7 +53,7 @@ class TextRegressor(TextVectorTask):
             zeros.
 
     Raises:
-        ValueError: for an unknown `pooling`, `encoder` or `output_activation`.
+        ValueError: For an unknown `pooling`, `encoder` or `output_activation`.
 
     Example:
 
@@ -125,8 +125,8 @@ class TextRegressor(TextVectorTask):
         """Check that labels are finite numbers, and return them as float32 (n,), or None if `y` is None.
 
         Raises:
-            TypeError: for a label that is not a number; the message names the first.
-            ValueError: for a label that is not finite or, with a sigmoid, not between 0 and 1 (the message names the
+            TypeError: For a label that is not a number; the message names the first.
+            ValueError: For a label that is not finite or, with a sigmoid, not between 0 and 1 (the message names the
                 first); for several numbers per text.
         """
         if y is None:
@@ -171,9 +171,9 @@ class TextRegressor(TextVectorTask):
             Equal scores are ordered by index.
 
         Raises:
-            TypeError: if `query` is not a string, or if an entry of `texts` is not text (the message names its
+            TypeError: If `query` is not a string, or if an entry of `texts` is not text (the message names its
                 position).
-            ValueError: if there are no texts, or fewer than `top_k`.
+            ValueError: If there are no texts, or fewer than `top_k`.
 
         Example:
 

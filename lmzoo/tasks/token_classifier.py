@@ -98,7 +98,7 @@ class TokenClassifier(TokenLabelsTask, LongTextTask):
             zeros.
 
     Raises:
-        ValueError: if neither `num_classes` nor `labels` is given, if they disagree, or if `encoder` is unknown. With
+        ValueError: If neither `num_classes` nor `labels` is given, if they disagree, or if `encoder` is unknown. With
             `crf`, `fit` also raises it if labels cannot follow one another.
 
     Example:
@@ -175,7 +175,7 @@ class TokenClassifier(TokenLabelsTask, LongTextTask):
         label -100.
 
         Raises:
-            ValueError: with `crf`, for a loss other than `CrfLoss`; without, for a `SparseCategoricalCrossentropy`
+            ValueError: With `crf`, for a loss other than `CrfLoss`; without, for a `SparseCategoricalCrossentropy`
                 that counts tokens with the label -100; see also `Task.compile`.
         """
         if self.crf and not (isinstance(loss, CrfLoss) or (isinstance(loss, str) and loss == "auto")):
@@ -190,7 +190,7 @@ class TokenClassifier(TokenLabelsTask, LongTextTask):
         `"auto"` stays unchanged.
 
         Raises:
-            ValueError: if the loss is such a cross-entropy and counts tokens with the label -100.
+            ValueError: If the loss is such a cross-entropy and counts tokens with the label -100.
         """
         if isinstance(loss, str) and loss == "auto":
             return loss
@@ -210,7 +210,7 @@ class TokenClassifier(TokenLabelsTask, LongTextTask):
         """Return the logits and the hidden states of all tokens.
 
         Raises:
-            ValueError: if the task uses a CRF.
+            ValueError: If the task uses a CRF.
         """
         if self.crf:
             raise ValueError("A TokenClassifier with `crf` cannot be distilled: its scores are of pairs of labels.")
@@ -285,7 +285,7 @@ class TokenClassifier(TokenLabelsTask, LongTextTask):
         """Return a dict from each class number to its weight, which is 1 for classes not in `class_weight`.
 
         Raises:
-            ValueError: if the task uses a CRF; see also `Task.encode_class_weight`.
+            ValueError: If the task uses a CRF; see also `Task.encode_class_weight`.
         """
         if self.crf:
             raise ValueError(f"Classes {_NO_WEIGHTS}")
@@ -320,8 +320,8 @@ class TokenClassifier(TokenLabelsTask, LongTextTask):
             encoded: the encoded texts.
 
         Raises:
-            TypeError: for labels that are not a list; the message names their position.
-            ValueError: if a text does not have one label per word, or if a span is malformed; see `label_spans`.
+            TypeError: For labels that are not a list; the message names their position.
+            ValueError: If a text does not have one label per word, or if a span is malformed; see `label_spans`.
         """
         rows = [] if isinstance(x, Encoded) else list_rows(x, pairs=False)
         are_strings = [*map(is_text, rows)] or [False] * len(encoded)
@@ -414,7 +414,7 @@ class TokenClassifier(TokenLabelsTask, LongTextTask):
             offsets in the text (for a list of words, in the words joined by spaces). Truncated words are left out.
 
         Raises:
-            ValueError: for an unknown aggregation, or for `constrained` if the labels do not mark spans.
+            ValueError: For an unknown aggregation, or for `constrained` if the labels do not mark spans.
         """
         is_valid = aggregation in ("first", "simple", "none", None)
         require(is_valid, "aggregation", '"first", "simple" or "none"', aggregation)

@@ -30,8 +30,8 @@ class TokenLabelsTask(Task):
         """Check the labels of token features, and return them as an array (n, T); None stays None.
 
         Raises:
-            TypeError: see `encode_token_ids`.
-            ValueError: see `encode_token_ids`.
+            TypeError: See `encode_token_ids`.
+            ValueError: See `encode_token_ids`.
         """
         return None if y is None else encode_token_ids(y, self.output.shape[-1])
 
@@ -55,8 +55,8 @@ def encode_token_ids(y: Labels, vocabulary_size: int) -> np.ndarray:
     """Check that labels are ids of tokens or -100, for tokens that do not count, and return them as an array (n, T).
 
     Raises:
-        TypeError: if `y` is not a list or an array.
-        ValueError: for labels that are not int (n, T), or for an id that the vocabulary lacks (the message names the
+        TypeError: If `y` is not a list or an array.
+        ValueError: For labels that are not int (n, T), or for an id that the vocabulary lacks (the message names the
             first).
     """
     ids = as_labels(y, "a token id for each token")

@@ -42,8 +42,8 @@ class WordFeatures:
             preprocessor: the task's preprocessor.
 
         Raises:
-            TypeError: if `word_vectors` is something else.
-            ValueError: if there is no preprocessor, or if no word is a token of its tokenizer.
+            TypeError: If `word_vectors` is something else.
+            ValueError: If there is no preprocessor, or if no word is a token of its tokenizer.
         """
         if word_vectors is None:
             return None

@@ -45,7 +45,7 @@ def label_spans(
         The labels of the words, and the number of spans that were widened to whole words.
 
     Raises:
-        ValueError: if a span is malformed, is outside of the text, contains no word or shares a word with another span
+        ValueError: If a span is malformed, is outside of the text, contains no word or shares a word with another span
             (the message shows the span), or if `labels` do not mark spans.
     """
     spans = [_check_span(place, span, text) for span in spans]
@@ -88,7 +88,7 @@ def check_label_sequences(class_numbers: np.ndarray, counts: Sequence[int], labe
         labels: labels of the model, which mark spans.
 
     Raises:
-        ValueError: for a label that cannot follow the label before it; the message names the first.
+        ValueError: For a label that cannot follow the label before it; the message names the first.
     """
     is_allowed = transition_table(labels)
     boundary_index = len(labels)

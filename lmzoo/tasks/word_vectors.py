@@ -67,8 +67,8 @@ class LayerMix(NamedTuple):
             count: int, number of the backbone's `hidden_states`.
 
         Raises:
-            TypeError: if the type of `layers` is not supported.
-            ValueError: for an empty selection, a layer that the model does not have, or a weight that is not finite.
+            TypeError: If the type of `layers` is not supported.
+            ValueError: For an empty selection, a layer that the model does not have, or a weight that is not finite.
         """
         if layers is None:
             return cls((count,), np.ones(1, "float32"))
@@ -147,8 +147,8 @@ def embed_words(
         batch_size: int, texts per batch.
 
     Raises:
-        TypeError: for an entry that is not text (the message names its position); see also `LayerMix.parse`.
-        ValueError: see `LayerMix.parse`.
+        TypeError: For an entry that is not text (the message names its position); see also `LayerMix.parse`.
+        ValueError: See `LayerMix.parse`.
     """
     mix = LayerMix.parse(layers, len(models.states) - 1)
     with collect_warnings() as messages:

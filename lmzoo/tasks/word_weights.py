@@ -22,8 +22,8 @@ def read_weights(sample_weight: Any) -> tuple[np.ndarray | None, list[Any] | Non
         least one of the two is None.
 
     Raises:
-        TypeError: if weights of texts are not numbers.
-        ValueError: if weights of texts are NaN, infinite or negative, or not one number for each text.
+        TypeError: If weights of texts are not numbers.
+        ValueError: If weights of texts are NaN, infinite or negative, or not one number for each text.
     """
     if hasattr(sample_weight, "to_list"):  # a ragged tensor, or a pandas Series
         sample_weight = sample_weight.to_list()
@@ -48,8 +48,8 @@ def join_weights(rows: Sequence[Any], counts: Sequence[int], unit: str) -> np.nd
         unit: "words" or "tokens", for messages.
 
     Raises:
-        TypeError: for weights that are not numbers; the message names their position.
-        ValueError: for weights that are NaN, infinite or negative, or for a text without exactly one weight for each
+        TypeError: For weights that are not numbers; the message names their position.
+        ValueError: For weights that are NaN, infinite or negative, or for a text without exactly one weight for each
             word or token; the message names the position.
     """
     weights = [np.zeros(0, "float32")]

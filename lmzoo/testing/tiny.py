@@ -56,7 +56,7 @@ def tiny_backbone(family: Family, **overrides: Any) -> Backbone:
         **overrides: constructor arguments that take precedence over `family.tiny`.
 
     Raises:
-        ValueError: if `family` is not a `Family`.
+        ValueError: If `family` is not a `Family`.
     """
     require(isinstance(family, Family), "family", "a record of a family, such as `families()['bert']`", family)
     keras.utils.set_random_seed(SEED)

@@ -128,8 +128,8 @@ def smaller(teacher: Any, num_layers: int | None = None) -> Any:
         A task of the same class, family and width, with copies of the teacher's weights.
 
     Raises:
-        TypeError: if no layers of the teacher's backbone can be left out, as with ELMo and word vectors.
-        ValueError: if `num_layers` is below 1 or above the number of the teacher's layers.
+        TypeError: If no layers of the teacher's backbone can be left out, as with ELMo and word vectors.
+        ValueError: If `num_layers` is below 1 or above the number of the teacher's layers.
 
     Example:
 
@@ -265,8 +265,8 @@ def distill(
         The training history: the total loss and, with labels, the student's metrics.
 
     Raises:
-        TypeError: if the models are not tasks of the same class, or their class cannot be distilled.
-        ValueError: if the tasks have different labels or, for a `MaskedLM` or a `TokenClassifier`, different
+        TypeError: If the models are not tasks of the same class, or their class cannot be distilled.
+        ValueError: If the tasks have different labels or, for a `MaskedLM` or a `TokenClassifier`, different
             vocabularies; if `weights` includes a term that the task does not have, or vectors that cannot be compared;
             if a task reads long texts in windows; if a number is out of range; or if pairs are passed to a task that
             takes single texts.
@@ -422,8 +422,8 @@ def _check_tasks(student: Any, teacher: Any, y: Any) -> DistillationSettings:
     """Check that the tasks can be compared, and return the settings of their class.
 
     Raises:
-        TypeError: if the student cannot be distilled, or the teacher is a task of another class.
-        ValueError: if their class names or `multi_label` differ, if a task reads long texts in windows, if tasks
+        TypeError: If the student cannot be distilled, or the teacher is a task of another class.
+        ValueError: If their class names or `multi_label` differ, if a task reads long texts in windows, if tasks
             that predict tokens have different vocabularies, or if `y` is passed to tasks that take no labels.
     """
     settings: DistillationSettings | None = getattr(student, "distillation", None)
@@ -466,8 +466,8 @@ def _check_texts(student: Any, texts: Any, same_tokens: bool) -> Any:
         same_tokens: whether the teacher reads the student's tokens.
 
     Raises:
-        TypeError: if the student takes only single texts, and an entry is not text.
-        ValueError: if the student takes only single texts, and an entry is a pair; or if the teacher has its own
+        TypeError: If the student takes only single texts, and an entry is not text.
+        ValueError: If the student takes only single texts, and an entry is a pair; or if the teacher has its own
             tokens, and the texts are encoded.
     """
     if isinstance(texts, Encoded):
@@ -485,7 +485,7 @@ def _check_weights(weights: Sequence[float] | None, settings: DistillationSettin
     """Check the weights that were passed for the three loss terms.
 
     Raises:
-        ValueError: if `weights` are not three numbers of at least 0, not all 0; if the soft loss or the loss on labels
+        ValueError: If `weights` are not three numbers of at least 0, not all 0; if the soft loss or the loss on labels
             has a weight, but the task compares only vectors; or if only the loss on labels has a weight, but there are
             no labels.
     """
@@ -517,7 +517,7 @@ def _choose_weights(
         same_tokens: bool, whether both models read the same tokens.
 
     Raises:
-        ValueError: if the cosine loss has a weight, but the vectors of student and teacher cannot be compared.
+        ValueError: If the cosine loss has a weight, but the vectors of student and teacher cannot be compared.
     """
     widths = (vectors.shape[-1], teacher_vectors.shape[-1])
     are_text_vectors = len(vectors.shape) == 2

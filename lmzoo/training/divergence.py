@@ -49,7 +49,7 @@ class StopOnDivergence(keras.callbacks.Callback):
         """Check that the mean loss of the epoch so far is finite.
 
         Raises:
-            NotFiniteError: if the mean loss is not finite; the message names the step.
+            NotFiniteError: If the mean loss is not finite; the message names the step.
         """
         loss = (logs or {}).get("loss", 0.0)
         if math.isfinite(loss):

@@ -256,7 +256,7 @@ class MatryoshkaLoss(keras.losses.Loss):
         """Return the weighted sum of the losses, of the shape that `loss` returns.
 
         Raises:
-            ValueError: if the vectors have fewer features than one of the widths.
+            ValueError: If the vectors have fewer features than one of the widths.
         """
         check_widths("widths", self.widths, y_pred.shape[-1])
         return sum(
@@ -284,7 +284,7 @@ def check_widths(name: str, widths: Sequence[int], full_width: int | None = None
         full_width: int, width of the vectors, or None if unknown.
 
     Raises:
-        ValueError: if the widths are not distinct positive integers of at most `full_width`.
+        ValueError: If the widths are not distinct positive integers of at most `full_width`.
     """
     width_list = [*widths] if isinstance(widths, Sequence) and not isinstance(widths, str) else []
     max_width = math.inf if full_width is None else full_width

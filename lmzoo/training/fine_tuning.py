@@ -21,7 +21,7 @@ class FineTuningRecipe:
         pooling: str, argument `pooling` of the task's constructor; None for its default.
 
     Raises:
-        ValueError: if a field has a wrong type or is out of range; the message names the field.
+        ValueError: If a field has a wrong type or is out of range; the message names the field.
 
     Example:
 
@@ -59,7 +59,7 @@ def read_recipes(stored: StoredRecipes | None) -> dict[str, FineTuningRecipe]:
     """Return recipes by kind of head, given recipes or the dicts that `recipes_to_json` returns.
 
     Raises:
-        ValueError: if `stored` is not a dict of recipes, or a recipe lacks `learning_rate` or has an unknown field.
+        ValueError: If `stored` is not a dict of recipes, or a recipe lacks `learning_rate` or has an unknown field.
     """
     if stored is not None and not isinstance(stored, Mapping):
         raise ValueError(f"`fine_tuning` must be a dict from kinds of heads to recipes, got {stored!r:.60}.")

@@ -36,7 +36,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         **kwargs: arguments of `keras.losses.Loss`.
 
     Raises:
-        ValueError: if `label_smoothing` is out of range.
+        ValueError: If `label_smoothing` is out of range.
 
     Example:
 
@@ -86,7 +86,7 @@ def match_loss(loss: Any, of_logits: bool = True) -> Any:
         a dict or list, a dict or list of such losses.
 
     Raises:
-        ValueError: if a loss takes probabilities and the outputs are logits, or the reverse; or if no loss has the
+        ValueError: If a loss takes probabilities and the outputs are logits, or the reverse; or if no loss has the
             name.
     """
     if isinstance(loss, Mapping):
@@ -114,7 +114,7 @@ def _check_outputs(loss: keras.losses.Loss, of_logits: bool) -> None:
     """Check that a loss takes logits if `of_logits` is True, else probabilities.
 
     Raises:
-        ValueError: if the loss takes the other kind of outputs.
+        ValueError: If the loss takes the other kind of outputs.
     """
     if loss.get_config().get("from_logits", of_logits) == of_logits:
         return

@@ -107,7 +107,7 @@ def merge_metrics(metrics: Any, weighted_metrics: Any) -> list[Any] | dict[str, 
     """Merge two lists of metrics, or two dicts of lists, into one.
 
     Raises:
-        TypeError: for metrics that are neither a list nor a dict of lists.
+        TypeError: For metrics that are neither a list nor a dict of lists.
     """
     for value in (metrics, weighted_metrics):
         if not isinstance(value, (list, tuple, dict, type(None))):

@@ -74,8 +74,8 @@ class AdamW(keras.optimizers.Optimizer):
         **kwargs: arguments of `keras.optimizers.Optimizer`, such as `global_clipnorm`.
 
     Raises:
-        TypeError: if `exclude_from_decay` is not a list of strings.
-        ValueError: if the learning rate, the weight decay or `epsilon` is negative, infinite or not a number; if a beta
+        TypeError: If `exclude_from_decay` is not a list of strings.
+        ValueError: If the learning rate, the weight decay or `epsilon` is negative, infinite or not a number; if a beta
             is outside of [0, 1); if the schedule is unknown; or if `layer_decay` is not in (0, 1].
 
     Example:
@@ -159,7 +159,7 @@ class AdamW(keras.optimizers.Optimizer):
                 the schedule; by default no layer is frozen.
 
         Raises:
-            ValueError: if `unfreezing_steps` does not hold one non-negative integer per layer, or if the optimizer is
+            ValueError: If `unfreezing_steps` does not hold one non-negative integer per layer, or if the optimizer is
                 already built and updates a variable that is in none of the layers.
 
         Example:
@@ -193,7 +193,7 @@ class AdamW(keras.optimizers.Optimizer):
         """Check that the layers of all variables are known, if learning rates depend on layers.
 
         Raises:
-            ValueError: if the layer of a variable is unknown.
+            ValueError: If the layer of a variable is unknown.
         """
         if self.layer_decay == 1 and not self._layers:
             return
@@ -214,7 +214,7 @@ class AdamW(keras.optimizers.Optimizer):
             elapsed: int, number of steps of this schedule done before training was resumed.
 
         Raises:
-            ValueError: if the optimizer is not built, or a number of steps is negative or not an integer.
+            ValueError: If the optimizer is not built, or a number of steps is negative or not an integer.
         """
         for name, value in (("warmup_steps", warmup_steps), ("total_steps", total_steps), ("elapsed", elapsed)):
             require(is_integer(value, 0), name, "an integer of at least 0", value)

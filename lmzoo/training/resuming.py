@@ -58,8 +58,8 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         minutes: float, number of minutes after which another state is saved at the end of a step; None for no limit.
 
     Raises:
-        KeyboardInterrupt: from `fit`, after Ctrl-C.
-        ValueError: if `every` or `keep` is below 1, or `minutes` is not above 0; from `fit`, if the folder holds a run
+        KeyboardInterrupt: From `fit`, after Ctrl-C.
+        ValueError: If `every` or `keep` is below 1, or `minutes` is not above 0; from `fit`, if the folder holds a run
             of another model or on other data, if the data is not a list of texts, documents or encoded sequences,
             token features, or a `lmzoo.data.stream`, or if the model is not a task.
 
@@ -120,7 +120,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
             The number of steps done, and whether the optimizer's schedule was restored for the same number of epochs.
 
         Raises:
-            ValueError: if the state belongs to another model or other data, or the run cannot be resumed.
+            ValueError: If the state belongs to another model or other data, or the run cannot be resumed.
         """
         if not isinstance(data, Batches):
             raise ValueError(
@@ -165,7 +165,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         """Handle SIGTERM and Ctrl-C, in the main thread, by saving and stopping after the current step.
 
         Raises:
-            KeyboardInterrupt: at the end of the block, if Ctrl-C stopped the training.
+            KeyboardInterrupt: At the end of the block, if Ctrl-C stopped the training.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -203,7 +203,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         Signals other than SIGINT are reported in a warning.
 
         Raises:
-            KeyboardInterrupt: after SIGINT.
+            KeyboardInterrupt: After SIGINT.
         """
         name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
         message = f"Stopped by {name} after step {self._done}: the same `fit` continues from there."
@@ -229,7 +229,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         """Check that `restore` was called for this training run.
 
         Raises:
-            ValueError: if anything but the `fit` of a task or `fit_together` trains the model.
+            ValueError: If anything but the `fit` of a task or `fit_together` trains the model.
         """
         if self._restored_model is not self.model:
             raise ValueError(
@@ -301,7 +301,7 @@ def _read_arrays(model: keras.Model) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the names and values of all variables.
 
     Raises:
-        NotFiniteError: if a value is NaN or infinite, since a run could not recover from such a state.
+        NotFiniteError: If a value is NaN or infinite, since a run could not recover from such a state.
     """
     for name, variable in _number_variables(model):
         array = np.asarray(keras.ops.convert_to_numpy(copy_to_every_process(keras.ops.convert_to_tensor(variable))))
@@ -317,7 +317,7 @@ def _load_state(state: RunState, model: keras.Model) -> None:
     """Assign the arrays of a saved state to the variables of the model and its optimizer.
 
     Raises:
-        ValueError: if the names, shapes or dtypes of the arrays do not match the variables.
+        ValueError: If the names, shapes or dtypes of the arrays do not match the variables.
     """
     variables = dict(_number_variables(model))
     tensors = state.tensors

@@ -79,7 +79,7 @@ class RunStates:
             position: JSON object, the position of the run.
 
         Raises:
-            OSError: if the state cannot be written; the earlier states remain.
+            OSError: If the state cannot be written; the earlier states remain.
         """
         name = f"step-{step:012d}"
         if is_url(self.folder):
@@ -109,8 +109,8 @@ class RunStates:
         """Return the latest complete state, or None if there are no states; warn about damaged states.
 
         Raises:
-            OSError: if a URL cannot be read.
-            ValueError: if all states are damaged.
+            OSError: If a URL cannot be read.
+            ValueError: If all states are damaged.
         """
         names = self.names()
         for name in reversed(names):
@@ -146,7 +146,7 @@ def _read_state(path: str, name: str, directory: Path) -> RunState:
     """Read and verify the state in `directory`, which may be a local copy of `path`.
 
     Raises:
-        PresetError: if a file is missing or altered.
+        PresetError: If a file is missing or altered.
     """
     try:
         if not verify_manifest(directory):

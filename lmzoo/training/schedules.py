@@ -28,8 +28,8 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
         name: str, name of the schedule.
 
     Raises:
-        TypeError: if `schedule` is not a schedule.
-        ValueError: if `steps` is negative.
+        TypeError: If `schedule` is not a schedule.
+        ValueError: If `steps` is negative.
 
     Example:
 
@@ -92,7 +92,7 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
         name: str, name of the schedule.
 
     Raises:
-        ValueError: if `peak` is negative or not finite, or `steps` is below 1.
+        ValueError: If `peak` is negative or not finite, or `steps` is below 1.
 
     Example:
 
@@ -135,7 +135,7 @@ class LateDecay(keras.optimizers.schedules.LearningRateSchedule):
         name: str, name of the schedule.
 
     Raises:
-        ValueError: if `peak` is negative or not finite, `begin` is negative, or `end` is not above `begin`.
+        ValueError: If `peak` is negative or not finite, `begin` is negative, or `end` is not above `begin`.
 
     Example:
 

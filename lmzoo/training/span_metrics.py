@@ -59,7 +59,7 @@ class SpanScore(keras.metrics.Metric):
         **kwargs: arguments of `keras.metrics.Metric`.
 
     Raises:
-        ValueError: if `score` is unknown.
+        ValueError: If `score` is unknown.
 
     `update_state` takes labels int (B, T), -100 at ignored positions, and logits float (B, T, C), or the scores of
     `lmzoo.layers.TransitionScores`. Weights, (B,) or (B, T), only select: positions with the weight 0 are ignored, all

@@ -72,11 +72,11 @@ def fit_together(
         the results on `validation_data`.
 
     Raises:
-        TypeError: if an entry is not a task with its examples, or the examples are not texts in memory.
-        ValueError: before the first step, if the tasks have different backbones, if one is a `BidirectionalLM`, if a
+        TypeError: If an entry is not a task with its examples, or the examples are not texts in memory.
+        ValueError: Before the first step, if the tasks have different backbones, if one is a `BidirectionalLM`, if a
             task's `fit` refuses its examples or its validation data (the message names the task), if `validation_data`
             has an unknown task, if a number is out of range, or if there are several processes.
-        NotFiniteError: if training diverges.
+        NotFiniteError: If training diverges.
 
     Example:
 
@@ -125,8 +125,8 @@ def _check_tasks(tasks: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
     """Check the entries of `tasks`, and return the tasks by name.
 
     Raises:
-        TypeError: if `tasks` is not a dict or is empty, or if an entry is not a task with its examples.
-        ValueError: if there are several processes, the tasks do not share a backbone, a task is a `BidirectionalLM`,
+        TypeError: If `tasks` is not a dict or is empty, or if an entry is not a task with its examples.
+        ValueError: If there are several processes, the tasks do not share a backbone, a task is a `BidirectionalLM`,
             or a task has several names.
     """
     if not isinstance(tasks, Mapping) or not tasks:
@@ -160,8 +160,8 @@ def _check_validation(data: Any, tasks_by_name: Mapping[str, Any]) -> dict[str, 
     """Check the validation data, and return each task's data by the name of the task.
 
     Raises:
-        TypeError: if `data` is not a dict of tuples, or the examples are not texts in memory.
-        ValueError: if a name is not the name of a task, or a task refuses its examples.
+        TypeError: If `data` is not a dict of tuples, or the examples are not texts in memory.
+        ValueError: If a name is not the name of a task, or a task refuses its examples.
     """
     if data is None:
         return {}

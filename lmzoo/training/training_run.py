@@ -64,8 +64,8 @@ class TrainingRun:
             callbacks: the user's callbacks; a `ResumableCheckpoint` among them makes the run resumable.
 
         Raises:
-            ProcessesError: if the processes that train the model have different data.
-            ValueError: if a resumable run has an unknown number of batches, or its state cannot be restored.
+            ProcessesError: If the processes that train the model have different data.
+            ValueError: If a resumable run has an unknown number of batches, or its state cannot be restored.
         """
         if keras.backend.backend() == "tensorflow":
             warn_if_onednn_is_off()

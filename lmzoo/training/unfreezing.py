@@ -23,8 +23,8 @@ class GradualUnfreezing(keras.callbacks.Callback):
         epochs_per_layer: int, number of epochs after which the next layer is unfrozen.
 
     Raises:
-        TypeError: from `fit`, if the optimizer is not `AdamW` or `LAMB` of `lmzoo.training`.
-        ValueError: if `epochs_per_layer` is below 1; from `fit`, if the number of steps of an epoch is unknown, or if
+        TypeError: From `fit`, if the optimizer is not `AdamW` or `LAMB` of `lmzoo.training`.
+        ValueError: If `epochs_per_layer` is below 1; from `fit`, if the number of steps of an epoch is unknown, or if
             the model is not a task, as in `distill`.
 
     Example:

@@ -365,8 +365,8 @@ def _make_lowercase(tokenizer: Tokenizer, directory: Path) -> Tokenizer:
         return tokenizer
     if "lowercase" not in config or "strip_accents" not in config:
         raise PresetError(
-            f"{directory}: `do_lower_case` is true next to `max_seq_length`, but a {type(tokenizer).__name__} keeps the "
-            "case of text. Set it to false if that is right."
+            f"{directory}: `do_lower_case` is true next to `max_seq_length`, but a {type(tokenizer).__name__} keeps "
+            "the case of text. Set it to false if that is right."
         )
     strip_accents = config["strip_accents"] or False  # if unset, it would follow `lowercase`
     cls: Any = type(tokenizer)

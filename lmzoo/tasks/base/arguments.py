@@ -31,8 +31,8 @@ def check_arguments(**arguments: object) -> None:
     Other arguments are ignored. None is accepted, except for `epochs`, `initial_epoch`, `seed` and `validation_freq`.
 
     Raises:
-        TypeError: for callbacks that are not Keras callbacks.
-        ValueError: for a count that is too small or not an integer (the message names the argument); for a
+        TypeError: For callbacks that are not Keras callbacks.
+        ValueError: For a count that is too small or not an integer (the message names the argument); for a
             `validation_split` outside of [0, 1).
     """
     for name, value in arguments.items():
@@ -60,7 +60,7 @@ def check_top_k(top_k: int) -> None:
     """Check that `top_k`, the number of answers to return, is a positive integer.
 
     Raises:
-        ValueError: if `top_k` is not a positive integer.
+        ValueError: If `top_k` is not a positive integer.
     """
     require(is_integer(top_k, 1), "top_k", "a positive integer", top_k)
 
@@ -79,7 +79,7 @@ class KnownArguments:
         """Check the names of keyword arguments before construction.
 
         Raises:
-            TypeError: for an argument that the constructor does not take.
+            TypeError: For an argument that the constructor does not take.
         """
         parameters = inspect.signature(cls).parameters
         if not any(p.kind == p.VAR_KEYWORD for p in parameters.values()):

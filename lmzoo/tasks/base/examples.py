@@ -59,7 +59,7 @@ class Examples(NamedTuple):
         """Hold out the last fraction `share` of the examples, and return `(training, validation)`.
 
         Raises:
-            ValueError: if one of the sets would be empty.
+            ValueError: If one of the sets would be empty.
         """
         encoded: Encoded = self.encoded
         cut = find_first_held_out(len(encoded), share, encoded.cut_before)
@@ -79,7 +79,7 @@ def find_first_held_out(count: int, share: float, cut_before: Callable[[int], in
         cut_before: function from an index to the nearest index, at or before it, at which the examples may be split.
 
     Raises:
-        ValueError: if no example would remain for training or for validation.
+        ValueError: If no example would remain for training or for validation.
     """
     cut = int(count * (1 - share))
     cut = cut_before(cut) if 0 < cut < count else cut
@@ -124,8 +124,8 @@ def as_example_weights(values: Any) -> np.ndarray | None:
     Weights of shape (n, 1) are flattened.
 
     Raises:
-        TypeError: see `as_weights`.
-        ValueError: for weights of another shape; see also `as_weights`.
+        TypeError: See `as_weights`.
+        ValueError: For weights of another shape; see also `as_weights`.
     """
     weights = as_weights(values)
     if weights is not None and weights.ndim == 2 and weights.shape[1] == 1:
@@ -139,8 +139,8 @@ def as_weights(values: Any) -> np.ndarray | None:
     """Check the weights of examples or tokens, and return them as a numpy array; None stays None.
 
     Raises:
-        TypeError: if the weights are not numbers.
-        ValueError: for lists of different lengths, or for a weight that is NaN, infinite or negative, which would ruin
+        TypeError: If the weights are not numbers.
+        ValueError: For lists of different lengths, or for a weight that is NaN, infinite or negative, which would ruin
             the model (the message names its position).
     """
     if values is None:

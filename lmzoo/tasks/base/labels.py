@@ -22,9 +22,9 @@ def check_classes(
     A missing `num_classes` is derived from `labels`; missing `labels` stay None.
 
     Raises:
-        TypeError: if `labels` is unordered or holds anything but strings, or if `preprocessor` is an integer, which was
+        TypeError: If `labels` is unordered or holds anything but strings, or if `preprocessor` is an integer, which was
             probably meant as the number of classes.
-        ValueError: for a repeated name, a `num_classes` that is not the number of `labels`, or fewer than two classes.
+        ValueError: For a repeated name, a `num_classes` that is not the number of `labels`, or fewer than two classes.
     """
     if is_integer(preprocessor):
         raise TypeError(
@@ -51,7 +51,7 @@ def check_listed(y: Any) -> None:
     """Check that labels are in an ordered collection.
 
     Raises:
-        TypeError: if `y` is a string, a dict, a set or not a collection.
+        TypeError: If `y` is a string, a dict, a set or not a collection.
     """
     if not _is_listed(y):
         raise TypeError(f"`y` must be a list or an array with a label for each example, got {y!r:.60}.")
@@ -65,8 +65,8 @@ def as_labels(y: Labels, expected: str) -> np.ndarray:
         expected: description of valid labels, for the message.
 
     Raises:
-        TypeError: if `y` is not a list or an array.
-        ValueError: for lists of different lengths.
+        TypeError: If `y` is not a list or an array.
+        ValueError: For lists of different lengths.
     """
     check_listed(y)
     try:
@@ -89,8 +89,8 @@ def squeeze_labels(y: Labels, expected: str) -> np.ndarray:
         expected: description of valid labels, for messages.
 
     Raises:
-        TypeError: if `y` is not a list or an array.
-        ValueError: for labels of another shape.
+        TypeError: If `y` is not a list or an array.
+        ValueError: For labels of another shape.
     """
     labels = as_labels(y, expected)
     if labels.ndim == 2 and labels.shape[1] == 1:
@@ -112,7 +112,7 @@ def refuse_first(
         place: function from the index of a label to the words for its position, such as "at position 3".
 
     Raises:
-        ValueError: if any label is wrong.
+        ValueError: If any label is wrong.
     """
     if wrong.any():
         first_wrong_index = int(wrong.argmax())
@@ -131,8 +131,8 @@ def encode_classes(
         place: function from an index in `y` to the words for this position in a message, such as "at position 3".
 
     Raises:
-        TypeError: if some entries are strings and others are not.
-        ValueError: for an entry that is not a class of the model; the message names the first.
+        TypeError: If some entries are strings and others are not.
+        ValueError: For an entry that is not a class of the model; the message names the first.
     """
     classes = squeeze_labels(y, "one class for each text")
     holds_numbers = classes.dtype.kind == "O" and all(isinstance(label, numbers.Real) for label in classes)
@@ -184,8 +184,8 @@ def encode_numbers(y: Labels) -> np.ndarray:
     """Check that labels are finite numbers, and return them as float32 (n,).
 
     Raises:
-        TypeError: for a label that is not a number; the message names the first.
-        ValueError: for a label that is not finite (the message names the first), or for several numbers per text.
+        TypeError: For a label that is not a number; the message names the first.
+        ValueError: For a label that is not finite (the message names the first), or for several numbers per text.
     """
     label_array = squeeze_labels(y, "one number for each text")
     if label_array.dtype.kind not in "fiub":

@@ -47,7 +47,7 @@ def predict(task: Predictor, inputs: TaskInputs, batch_size: int | None, **kwarg
         **kwargs: further arguments of `keras.Model.predict`.
 
     Raises:
-        TypeError: for a stream of examples.
+        TypeError: For a stream of examples.
     """
     actual_batch_size = batch_size or BATCH_SIZE
     if isinstance(inputs, StreamedExamples):

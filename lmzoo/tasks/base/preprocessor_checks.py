@@ -33,8 +33,8 @@ def fit_preprocessor(backbone: Backbone, preprocessor: Preprocessor, reads_pairs
     `reads_pairs`, the segment ids are zeros for a backbone that needs zeros, and unchanged for other backbones.
 
     Raises:
-        TypeError: see `check_preprocessor`.
-        ValueError: see `check_preprocessor`.
+        TypeError: See `check_preprocessor`.
+        ValueError: See `check_preprocessor`.
     """
     check_is_preprocessor(preprocessor)
     packing = preprocessor.packing
@@ -53,8 +53,8 @@ def check_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> None:
     """Check that a preprocessor's output fits a backbone.
 
     Raises:
-        TypeError: if `preprocessor` is not a preprocessor.
-        ValueError: if its sequences or words are too long for the backbone, if its vocabulary is larger than the
+        TypeError: If `preprocessor` is not a preprocessor.
+        ValueError: If its sequences or words are too long for the backbone, if its vocabulary is larger than the
             backbone's, if its features are not the backbone's inputs, or if its packing needs tokens that its tokenizer
             does not have.
     """

@@ -21,8 +21,8 @@ def check_optional_tables(
     The arguments are the same as for `add_optional_tables`.
 
     Raises:
-        TypeError: for `errors` with encoded examples, which hold no texts to show; for a column that is not a list.
-        ValueError: see `add_optional_tables`; also for a column named "length" together with `errors`.
+        TypeError: For `errors` with encoded examples, which hold no texts to show; for a column that is not a list.
+        ValueError: See `add_optional_tables`; also for a column named "length" together with `errors`.
     """
     if errors and isinstance(x, Encoded):
         raise TypeError("Errors are shown with their texts: pass these as they are, not encoded.")
@@ -53,8 +53,8 @@ def add_optional_tables(
         pairs: whether a tuple of examples holds two columns; see `list_rows`.
 
     Raises:
-        TypeError: see `add_slices` and `add_learning_curve`.
-        ValueError: see `add_errors`, `add_slices` and `add_learning_curve`.
+        TypeError: See `add_slices` and `add_learning_curve`.
+        ValueError: See `add_errors`, `add_slices` and `add_learning_curve`.
     """
     if errors:
         report = add_errors(report, _format_examples(x, pairs))

@@ -204,7 +204,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         """The task's preprocessor, never None.
 
         Raises:
-            ValueError: if the task has no preprocessor.
+            ValueError: If the task has no preprocessor.
         """
         if self.preprocessor is None:
             raise ValueError(
@@ -328,8 +328,8 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             **kwargs: further arguments of `keras.Model.compile`, such as `jit_compile`.
 
         Raises:
-            TypeError: for metrics that are neither a list nor a dict of lists, or for an unknown argument.
-            ValueError: for a cross-entropy that takes probabilities if the outputs are logits, or the reverse; for an
+            TypeError: For metrics that are neither a list nor a dict of lists, or for an unknown argument.
+            ValueError: For a cross-entropy that takes probabilities if the outputs are logits, or the reverse; for an
                 unknown loss name.
         """
         check_compile_arguments(kwargs)
@@ -397,7 +397,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         """Create the optimizer's state if it does not exist yet.
 
         Raises:
-            ValueError: if the model was loaded without its optimizer, or if the set of trainable weights has changed
+            ValueError: If the model was loaded without its optimizer, or if the set of trainable weights has changed
                 since the last call, because TensorFlow's compiled steps would continue to train the earlier set.
         """
         if self.optimizer is None:
@@ -424,8 +424,8 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         Subclasses may return another kind of `lmzoo.text.Encoded`. Encoded texts are returned unchanged.
 
         Raises:
-            TypeError: for an entry that is not text; the message names its position.
-            ValueError: if the task has no preprocessor.
+            TypeError: For an entry that is not text; the message names its position.
+            ValueError: If the task has no preprocessor.
         """
         self.check_takes_text()
         if isinstance(x, Encoded):
@@ -440,7 +440,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         """Check that the task has a preprocessor whose sequences fit the model.
 
         Raises:
-            ValueError: if the task has no preprocessor, or if the sequences do not fit.
+            ValueError: If the task has no preprocessor, or if the sequences do not fit.
         """
         # The constructor checks this too, but `sequence_length` may have been changed since.
         check_preprocessor(self.backbone, self.text_preprocessor)
@@ -449,8 +449,8 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         """Encode texts, labels and weights, and check that there are equally many of each.
 
         Raises:
-            TypeError: for an entry that is not text; the message names its position.
-            ValueError: if labels are missing, if the numbers of texts, labels and weights differ, or if a label is not
+            TypeError: For an entry that is not text; the message names its position.
+            ValueError: If labels are missing, if the numbers of texts, labels and weights differ, or if a label is not
                 among the model's classes.
         """
         self.check_unlabeled(y)
@@ -477,7 +477,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         A sequence may hold parts of several documents. Encoded sequences are returned unchanged.
 
         Raises:
-            ValueError: if labels are passed, or if weights are passed for documents that are not encoded.
+            ValueError: If labels are passed, or if weights are passed for documents that are not encoded.
         """
         self.check_takes_text()
         self.check_unlabeled(y)
@@ -494,7 +494,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         """Check that no labels are passed to a task that takes none.
 
         Raises:
-            ValueError: if the task takes no labels and `y` is not None.
+            ValueError: If the task takes no labels and `y` is not None.
         """
         if y is not None and not self.needs_labels:
             raise ValueError(
@@ -506,7 +506,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         """Check that there are `count` labels, if the task needs labels, and `count` weights, if any.
 
         Raises:
-            ValueError: if labels are missing, or if there are not `count` labels or weights.
+            ValueError: If labels are missing, or if there are not `count` labels or weights.
         """
         if y is None and self.needs_labels:
             raise ValueError(f"{type(self).__name__} needs a label for each text: pass `y`.")
@@ -530,8 +530,8 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         """Return a dict from each class number to its weight, which is 1 for classes not in `class_weight`.
 
         Raises:
-            TypeError: if `class_weight` is not a dict.
-            ValueError: if the task's examples do not have exactly one class each, if the model lacks a class in
+            TypeError: If `class_weight` is not a dict.
+            ValueError: If the task's examples do not have exactly one class each, if the model lacks a class in
                 `class_weight`, or if a weight is NaN, infinite or negative.
         """
         if not self.num_classes or (self.multi_label and not self.labels_words):
@@ -587,7 +587,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         """Hold out the last `fraction` of the examples, and return `(training, validation)`.
 
         Raises:
-            ValueError: if one of the sets would be empty, or if the examples are not in memory.
+            ValueError: If one of the sets would be empty, or if the examples are not in memory.
         """
         return inputs.split(self, fraction)
 
@@ -638,12 +638,12 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             Keras' history of losses and metrics.
 
         Raises:
-            TypeError: for an entry that is not text (the message names its position); for callbacks that are not Keras
+            TypeError: For an entry that is not text (the message names its position); for callbacks that are not Keras
                 callbacks.
-            ProcessesError: if other processes that train the model have different data, or one of them has ended.
-            ValueError: before the first step, for labels that the model does not have, for weights that are NaN,
+            ProcessesError: If other processes that train the model have different data, or one of them has ended.
+            ValueError: Before the first step, for labels that the model does not have, for weights that are NaN,
                 infinite or negative, and for numbers such as `batch_size` that are too small or not integers.
-            NotFiniteError: if training diverges; see `StopOnDivergence`.
+            NotFiniteError: If training diverges; see `StopOnDivergence`.
         """
         check_arguments(
             batch_size=batch_size,
@@ -698,7 +698,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         `batch_weights` become part of the batches; Keras applies `keras_weights` to batches that come from the user.
 
         Raises:
-            ValueError: if `inputs` is a stream, or batches in a resumable run; see also `encode_class_weight`.
+            ValueError: If `inputs` is a stream, or batches in a resumable run; see also `encode_class_weight`.
         """
         if class_weight is None:
             return None, None
@@ -775,8 +775,8 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             the scores include a perplexity, the loss is the mean over all tokens, whatever the batch size.
 
         Raises:
-            TypeError: if `x` is not texts in memory.
-            ValueError: for `errors` or `columns` if the task's answers cannot be right or wrong, for a column without
+            TypeError: If `x` is not texts in memory.
+            ValueError: For `errors` or `columns` if the task's answers cannot be right or wrong, for a column without
                 exactly one value per example, for a column named "length" if `errors` is True, or for a `history` that
                 is not the result of `fit`; see also `evaluate`.
 
@@ -850,8 +850,8 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             seed: int, seed for shuffling and all other random choices.
 
         Raises:
-            TypeError: if `x` is not texts.
-            ValueError: see `fit`.
+            TypeError: If `x` is not texts.
+            ValueError: See `fit`.
         """
         return self._make_text_batches(x, y, BatchOptions(batch_size, "shuffle", (seed,), training=True))
 
@@ -859,8 +859,8 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         """Check texts in memory and their labels, without preparing the model for training on them.
 
         Raises:
-            TypeError: if `x` is not texts.
-            ValueError: see `fit`.
+            TypeError: If `x` is not texts.
+            ValueError: See `fit`.
         """
         self._make_text_batches(x, y, BatchOptions())
 
@@ -868,7 +868,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         """Return batches of texts in memory.
 
         Raises:
-            TypeError: if `x` is not texts.
+            TypeError: If `x` is not texts.
         """
         inputs = read_inputs(x, y)
         batches = self.batches(inputs, options)[0]
@@ -962,8 +962,8 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         model, call this in only one of them.
 
         Raises:
-            ValueError: if the path does not end in `.keras`.
-            FileExistsError: if the file exists and `overwrite` is False.
+            ValueError: If the path does not end in `.keras`.
+            FileExistsError: If the file exists and `overwrite` is False.
         """
         self._warn_about_merged_lora()
         super().save(filepath, overwrite, **kwargs)
@@ -984,9 +984,9 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             The task.
 
         Raises:
-            ValueError: if the file is damaged, holds a model of another class or unpacks to more than 64 MiB plus 10
+            ValueError: If the file is damaged, holds a model of another class or unpacks to more than 64 MiB plus 10
                 times its size; see also `keras.saving.load_model`.
-            OSError: if the file cannot be read or unpacked.
+            OSError: If the file cannot be read or unpacked.
 
         Example:
 
@@ -1067,7 +1067,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             The task.
 
         Raises:
-            ValueError: for an unknown preset (similar names are suggested), a changed or missing file, or a
+            ValueError: For an unknown preset (similar names are suggested), a changed or missing file, or a
                 `sequence_length` above the model's maximum length.
 
         Example:
@@ -1106,7 +1106,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             **changes: arguments of the backbone's constructor that do not change the shapes of its weights.
 
         Raises:
-            ValueError: if `dtype` is to change and the backbone is quantized.
+            ValueError: If `dtype` is to change and the backbone is quantized.
 
         Example:
 
@@ -1136,7 +1136,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             seed: int, seed for initializing new rows.
 
         Raises:
-            ValueError: if the tokenizer does not have `size` tokens; see also `Backbone.resize_token_embeddings`.
+            ValueError: If the tokenizer does not have `size` tokens; see also `Backbone.resize_token_embeddings`.
 
         Example:
 
@@ -1168,10 +1168,10 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             **unknown: arguments of other libraries, which raise an error with advice.
 
         Raises:
-            FileExistsError: if `directory` is not empty and `overwrite` is False, or if it is a file or the working
+            FileExistsError: If `directory` is not empty and `overwrite` is False, or if it is a file or the working
                 directory.
-            TypeError: for an unknown argument.
-            ValueError: if `weights_dtype` is none of the three.
+            TypeError: For an unknown argument.
+            ValueError: If `weights_dtype` is none of the three.
         """
         refuse_arguments("save_to_preset", unknown, SAVE_TO_PRESET)
         self._warn_about_merged_lora()
@@ -1211,10 +1211,10 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
                 weights.
 
         Raises:
-            ImportError: if a package needed to write the format is not installed.
-            NotFiniteError: if weights are NaN or infinite.
-            RuntimeError: if the child process that exports fails.
-            ValueError: if the task has no preprocessor or no exportable answers, if the path is a directory of versions
+            ImportError: If a package needed to write the format is not installed.
+            NotFiniteError: If weights are NaN or infinite.
+            RuntimeError: If the child process that exports fails.
+            ValueError: If the task has no preprocessor or no exportable answers, if the path is a directory of versions
                 or has an unknown suffix, or if the model uses ops that the format's runtime does not have.
         """
         export_task(self, path, verbose, dtype)

@@ -52,8 +52,8 @@ class MaskedTokensTask(Task):
             kernel for the logits.
 
     Raises:
-        TypeError: if `masking` is neither a `Masking` nor a dict.
-        ValueError: if the family or the tokenizer has no mask token, if the backbone is causal, if `activation` is
+        TypeError: If `masking` is neither a `Masking` nor a dict.
+        ValueError: If the family or the tokenizer has no mask token, if the backbone is causal, if `activation` is
             unknown, if `layer_norm_epsilon` is outside of (0, 1), or if `tie_embeddings` is False for "rtd" or "sbo".
     """
 

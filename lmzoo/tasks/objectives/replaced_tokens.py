@@ -26,7 +26,7 @@ def make_shallow_config(config: EncoderConfig, width: int | None = None) -> Enco
     """Return the configuration of a generator as wide as the backbone, with half of its blocks (He et al., 2021).
 
     Raises:
-        ValueError: for a `width` that is neither None nor the width of the backbone's hidden states.
+        ValueError: For a `width` that is neither None nor the width of the backbone's hidden states.
     """
     is_valid = width in (None, config.hidden_dim)
     require(is_valid, "generator_width", f"{config.hidden_dim}, the width of the embeddings", width)
@@ -44,7 +44,7 @@ def make_narrow_config(config: EncoderConfig, width: int | None = None) -> Encod
             heads and the width of feed-forward layers are reduced by the same factor.
 
     Raises:
-        ValueError: for a `width` that is not a positive multiple of the generator's number of heads.
+        ValueError: For a `width` that is not a positive multiple of the generator's number of heads.
     """
     if width is None:
         num_heads = max(1, config.num_heads // 4)
