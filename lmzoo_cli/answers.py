@@ -85,7 +85,7 @@ def _iterate_csv_rows(origin: Origin, answer: Any) -> Iterator[tuple[dict[str, A
 
 
 def write_parquet(file: BinaryIO, pairs: Iterable[tuple[Origin, Any]]) -> None:
-    """Write a Parquet row for each example, with the fields of JSON lines as columns."""
+    """Write a Parquet file with a row for each example, whose columns are the fields that JSON lines have."""
     pyarrow, parquet = import_pyarrow()
     rows = [_make_row(*pair) for pair in pairs]  # the types of columns depend on all rows
     names = dict.fromkeys(name for row in rows for name in row)

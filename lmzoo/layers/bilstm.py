@@ -68,11 +68,11 @@ class HashedWordEmbedding(ConfiguredLayer):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class LSTMPair(ConfiguredLayer):
-    """Bidirectional LSTM: states start from zeros in each segment, and do not change at padding.
+    """Bidirectional LSTM whose states are reset to zero at the start of each segment and do not change at padding.
 
-    The weights are named as in Keras' `Bidirectional`, which is not used because it copies an LSTM when it is built:
-    while a model is loaded, Keras may mistake the LSTM for an earlier LSTM at the same memory address, and return the
-    copy of that LSTM.
+    The weights are named as in `keras.layers.Bidirectional`. That layer is not used because it makes a copy of the LSTM
+    that it wraps: during loading, Keras identifies objects by memory address, and if an address has been reused, it may
+    return the copy of a different LSTM.
 
     Args:
         units: int, width U of each direction.

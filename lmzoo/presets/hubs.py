@@ -50,10 +50,11 @@ class PublishedFile(TypedDict, total=False):
 
 
 class PublishedPreset(TypedDict, total=False):
-    """An entry of published.json, the list of presets to download.
+    """An entry of published.json, the list of presets that can be downloaded.
 
-    `family` to `description` are as in a preset's metadata.json. `revision` is for Hugging Face repositories; `size`
-    and `sha256` are for archives. `files` maps file names to entries: a file with a `url` is downloaded from there,
+    `family`, `parameter_count`, `languages`, `license` and `description` have the same meaning as in a preset's
+    metadata.json. `size_bytes` is the total size of the files. `revision` is for Hugging Face repositories. `size` and
+    `sha256` are those of an archive. `files` maps file names to entries: a file with a `url` is downloaded from there,
     not as part of an archive; other files are verified after the download.
     """
 

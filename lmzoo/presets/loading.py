@@ -267,8 +267,8 @@ def _describe_new_head(
     """
     name = cls.__name__
     if named_tasks:
-        names = ", ".join(map(repr, named_tasks))
-        return f"{str(preset)!r} holds the tasks {names}, and no `task` is chosen, so a new head starts from scratch."
+        tasks = ", ".join(map(repr, named_tasks))
+        return f"{str(preset)!r} holds the tasks {tasks}, and no `task` is chosen, so a new head starts from scratch."
     if cls.predicts_tokens:
         return f"{str(preset)!r} holds no head of a {name}, so it starts from scratch."
     if stored_kind == cls.head_kind:

@@ -326,7 +326,7 @@ class TokenFeatures(TaskInputs):
 
     @property
     def made_by_fit(self) -> bool:
-        """Whether `fit` made these batches: Keras' `fit` passes its validation data on to `evaluate`."""
+        """Whether `fit` has already made these batches, which Keras passes to `evaluate` as validation data."""
         return isinstance(self.x, Batches) or hasattr(self.x, "generator")
 
     @property

@@ -55,7 +55,10 @@ class SentencePieceGraph(CutTextsGraph):
         return character_map(tokenizer.lowercase, tokenizer.keep_accents).changes().items()
 
     def _list_exact_changes(self, tokenizer: SentencePieceTokenizer) -> Iterable[tuple[int, str]]:
-        """Return the code points that change before the model's own rules in `SentencePieceTokenizer.normalizer`."""
+        """Return the code points that `SentencePieceTokenizer.normalizer` replaces, with their replacements.
+
+        These replacements come before the model's own rules. Unlike in `_changes`, whitespace stays as it is.
+        """
         return character_map(tokenizer.lowercase, tokenizer.keep_accents).changes(whitespace=False).items()
 
     def whitespace(self) -> list[int]:
