@@ -89,10 +89,10 @@ set, which each seed draws, for 6 epochs, and is tested on the pairs of every fi
 on 550,000 pairs, and gained 0.7 points (88.0 to 88.7).""",
         limits="""The static vectors are trained on the same text as ELMo, not on 840 billion words as in the paper.
 Here ELMo reads both texts as one sequence; in the paper, each text alone.""",
-        reading="""With ELMo, ESIM is four points worse. A likely reason: ESIM aligns the words of two texts by the
-similarity of their vectors. A word that occurs in both has the same static vector twice, but two vectors of ELMo, and
-5,000 pairs are too few to learn that they belong together. BiDAF, which also aligns words,
-[loses as well](#elmo_questions), while taggers, which do not, gain.""",
+        reading="""With ELMo, ESIM is four points worse. A likely reason is that ESIM aligns the words of two texts by
+the similarity of their vectors. A word that occurs in both texts has the same static vector in both, but two different
+ELMo vectors, and 5,000 pairs are too few to learn that these belong together. BiDAF, which also aligns words,
+[is worse as well](#elmo_questions), while taggers, which do not align words, are better with ELMo.""",
     ),
     Claim(
         name="elmo_questions",

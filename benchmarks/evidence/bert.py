@@ -136,7 +136,7 @@ The features are frozen vectors of `bert_nano_en_uncased`, averaged over the tok
 LSTM layer, of width 128 in each direction, reads them (AdamW, peak learning rate 0.001, 10 epochs in batches of
 32). Fine-tuning trains all weights and a linear layer, at a peak learning rate of 0.0003, also for 10 epochs.""",
         limits="""The preset has six layers, so "the last four" are most of it. The paper used two LSTM layers, a
-cased model and a larger dataset. The learned weighted sums of its table are left out.""",
+cased model and a larger dataset. Its table also has learned weighted sums of layers, which are left out here.""",
         reading="""Four layers joined are three points better than the last layer alone, which is six points better
 than the embeddings. Fine-tuning, with a deviation of two points, is not better than the features: on 1,100
 sentences, LSTMs over frozen vectors do as well. Unlike in the paper, the last layer but one is no better than the

@@ -120,9 +120,9 @@ It is trained for five epochs with AdamW, at a peak learning rate of 0.003, in b
         limits="""The static vectors were trained on more text than ELMo, 72M words instead of 23M, which
 favors them; they do not tell uppercase from lowercase. The paper adds ELMo to static vectors instead of comparing the
 two.""",
-        reading="""For parts of speech, ELMo is more than two points better, which is a fifth of the errors. For
-sentiment, it is two points worse, by less than twice the standard error: unlike the static vectors, it was not trained
-on modern texts.""",
+        reading="""For parts of speech, ELMo is more than two points better, which avoids a fifth of the errors. For
+sentiment, it is two points worse, which is less than twice the standard error. A possible reason is that ELMo, unlike
+the static vectors, was not trained on modern texts.""",
     ),
     Claim(
         name="elmo_layers",

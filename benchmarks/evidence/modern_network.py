@@ -49,11 +49,11 @@ CLAIMS = (
         how=f"""{HOW} The models have 4 layers of width 128 (`--size nano`), and BERT reads {TOKENS:,} tokens.
 ModernBERT's gated feed-forward networks have three matrices instead of two, so with the same FLOPs it reads
 {MODERN_TOKENS:,} tokens. Both models read the same tokens of byte-level BPE, and learn from masks on 15% of them.""",
-        limits=f"The paper names no loss of BERT's network with the same data. At {LENGTH} tokens, local"
+        limits=f"The paper does not report a loss of BERT's network on the same data. At {LENGTH} tokens, local"
         " attention sees the whole sequence, so it saves nothing.",
         reading="""ModernBERT's loss is lower by 0.46 nats, although it reads a fifth fewer tokens, and its three seeds
-are close together. Its vectors tell parts of speech better by six points. BERT's seeds are further apart, in
-loss and in parts of speech: after 6 million tokens, it has just begun to use neighboring words. For SST-2, both are
-equal within the spread over seeds.""",
+are close together. For parts of speech, its vectors are better by six points. BERT's seeds are further apart, in loss
+and in parts of speech, because after 6 million tokens, BERT has just begun to use neighboring words. For SST-2, both
+are equal within the spread over seeds.""",
     ),
 )

@@ -110,7 +110,7 @@ encoder and decoder of the same size each reads {T5_TOKENS:,} tokens. Each arm i
 sentences) and parts of speech (EWT, 1,000 sentences), fine-tuned with the recipes that the presets recommend; of the
 T5, only the encoder is fine-tuned. The rule allows span corruption to be one point worse.""",
         limits="The paper fine-tunes the decoder as well, and compares at equal steps. The arms also differ "
-        "in their vocabularies (WordPiece in lowercase, and SentencePiece) and in the places of their norms.",
+        "in their vocabularies (WordPiece in lowercase, and SentencePiece) and in where they normalize.",
     ),
     Claim(
         name="pretrained_translation",

@@ -186,7 +186,7 @@ CLAIMS = (
         rule=(Comparison("dynamic", "static", LOSS, -0.02),),
         common=COMMON,
         how=f"{HOW} The text is {SMALL.documents} articles, read about ten times: in one pass, all masks would be new.",
-        limits="The paper had ten static masks for each sequence. One, as here, is a harder test.",
+        limits="The paper had ten static masks for each sequence. With one, static masks have a greater disadvantage.",
         reading="""With one set of masks, the loss on other text is 0.37 nats higher: in ten passes, the model
 memorizes what was masked. Linear classifiers show little of this: 1.4 points for parts of speech, and nothing for
 SST-2.""",
@@ -228,10 +228,10 @@ single texts.""",
             Comparison("with SOP", "masked tokens alone", NEXT, 0.02),
         ),
         common=COMMON,
-        how=f"""{HOW} Each model is then tested on both objectives: a linear classifier on the pooled vector of the
-first token learns from 4,000 pairs of neighboring sentences. In half of the pairs, the sentences are swapped, or
-the second one is replaced by a sentence of another article. The classifier is tested on 2,000 held-out pairs; by
-chance, half of the answers are right.""",
+        how=f"""{HOW} Each model is then tested on both objectives, sentence-order prediction (SOP) and next-sentence
+prediction (NSP): a linear classifier on the pooled vector of the first token learns from 4,000 pairs of neighboring
+sentences. In half of the pairs, the sentences are swapped (SOP), or the second one is replaced by a sentence of another
+article (NSP). The classifier is tested on 2,000 held-out pairs; by chance, half of the answers are right.""",
         limits="The paper's tasks on pairs of texts are left out: networks of this size do not learn them.",
         reading="""No run recognizes the order of sentences, or next sentences, in more than 57% of the pairs. The
 model that has never seen pairs is best at their order, so the classifiers do not measure what the objectives teach.""",

@@ -107,11 +107,12 @@ with the frozen encoder's vectors or, as word vectors alone, with zeros. Both ar
 which only whole words have word vectors; the third arm reads words, nearly all of which have one. In the paper, an
 encoder that was trained on up to 7 million pairs of sentences improves sentiment analysis, question classification,
 entailment and question answering.""",
-        limits="One translator, trained on captions of images, whose words are seldom those of questions. The arm with"
-        " zeros was added after a first run, in which the arm without the translator read words.",
-        reading="""The translator's vectors add half a point, less than the seeds differ. Which words have a vector
-matters more: the translator's vocabulary, learned from captions, splits more than half of the questions' words, and a
-classifier without the translator that knows nearly all words is three points better.""",
+        limits="There is only one translator. It was trained on captions of images, whose words seldom occur in"
+        " questions. The arm with zeros was added after a first run, in which the arm without the translator read"
+        " words.",
+        reading="""The translator's vectors add half a point, which is less than the spread over seeds. Which words have
+a vector matters more: the translator's vocabulary, learned from captions, splits more than half of the questions'
+words, and a classifier without the translator that knows nearly all words is three points better.""",
     ),
     Claim(
         name="ulmfit",
@@ -124,11 +125,11 @@ classifier without the translator that knows nearly all words is three points be
         rule=(Comparison(ULMFIT, PLAIN, QUESTIONS), Comparison(ULMFIT, PLAIN, SENTIMENT)),
         how="""In both arms, `lstm_nano_en` has first read the training texts without labels for 3 epochs, with
 AWD-LSTM's dropouts. ULMFiT adds learning rates by layer, slanted triangles, gradual unfreezing and concatenated
-pooling. Each arm has 20 epochs, and the peak learning rate of 0.001, 0.003, 0.01 and 0.03 that is best on held-out
-training examples. The paper compares them with all labels; with 100 labels, ULMFiT does as well there as training from
-scratch with 10 to 20 times as many (figure 3).""",
-        limits="A small language model, and one draw of the 100 labels. The rate of 0.03 was added after a first run,"
-        " in which 0.01, the highest, was often the best for ULMFiT.",
+pooling. Each arm is trained for 20 epochs, at the best of the peak learning rates 0.001, 0.003, 0.01 and 0.03 on
+held-out training examples. The paper compares the two arms with all labels; with 100 labels, its ULMFiT does as well as
+training from scratch with 10 to 20 times as many (figure 3).""",
+        limits="The language model is small, and the 100 labels were drawn only once. The learning rate of 0.03 was"
+        " added after a first run, in which 0.01, the highest, was often the best for ULMFiT.",
         reading="""With 100 labels, ULMFiT is no better on TREC, and four points worse on SST-2. With 1,000 labels it is
 [two points better](../quality.md#recipes-from-papers) than plain fine-tuning of the preset. The language model is small
 and has read little text, so it has less to lose by fine-tuning all layers at once.""",
@@ -146,10 +147,10 @@ and has read little text, so it has less to lose by fine-tuning all layers at on
 {EXAMPLES:,} examples of each, for 3 epochs with batches of 32 and a peak learning rate of 0.001, one by one or together
 (`fit_together`). The rule is about the mean of the three accuracies. MT-DNN, trained on all of GLUE and then fine-tuned
 on each task, gained 2.2 points over BERT-large (80.5 to 82.7).""",
-        limits="Three tasks, small training sets, and a learning rate that was not tuned; no task is fine-tuned alone"
-        " after the common training.",
-        reading="""All three tasks are worse together: TREC by two points, SST-2 by three, MNLI by five. The backbone
-takes two thirds of its steps for other tasks, which have little in common with the third, and a network of this size
-has no room to spare. On MNLI, always giving the same answer is right in 34% of the pairs.""",
+        limits="There are only three tasks, the training sets are small, the learning rate was not tuned, and no task"
+        " is fine-tuned alone after the common training.",
+        reading="""All three tasks are worse together: TREC by two points, SST-2 by three, MNLI by five. For each task,
+two thirds of the backbone's steps are spent on the other two tasks, which have little in common with it, and a network
+of this size has little capacity to spare. On MNLI, always giving the same answer is right in 34% of the pairs.""",
     ),
 )
