@@ -1,4 +1,4 @@
-"""TensorFlow checkpoints of Google's code for BERT and its descendants: `*_config.json` and `*.ckpt` files."""
+"""TensorFlow checkpoints written by Google's code for BERT and its descendants: `*_config.json` and `*.ckpt` files."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ TRAINING_STATE = {
 
 @dataclass(frozen=True)
 class GoogleLayout(Layout):
-    """A `Layout` for checkpoints of Google's code.
+    """A `Layout` for TensorFlow checkpoints written by Google's code.
 
     Attributes:
         signs: Kind of head -> names of the tensors that identify the head.
@@ -105,11 +105,11 @@ def google_config(gelu: str, keys: Mapping[str, str] | None = None, **fields: An
 
 
 def google_layout(config: ConfigTable, modules: Mapping[str, str]) -> GoogleLayout:
-    """Return the layout of a family in checkpoints of Google's code.
+    """Return the layout of a family in TensorFlow checkpoints written by Google's code.
 
     Args:
         config: Table of the configuration file.
-        modules: Path of a backbone layer -> TensorFlow variable scope.
+        modules: Dict from the path of each backbone layer to its TensorFlow variable scope.
     """
     scope = "cls/predictions/transform"
     masked_lm: Table = {

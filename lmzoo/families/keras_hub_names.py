@@ -1,4 +1,4 @@
-"""KerasHub's attribute names for the layers of a backbone, and error messages for layers that a model lacks."""
+"""KerasHub's attribute names for the layers of a backbone, and advice in errors about names that it does not have."""
 
 from __future__ import annotations
 

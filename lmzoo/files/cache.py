@@ -79,6 +79,9 @@ def _create(folder: Path, files: Mapping[str, RemoteFile]) -> None:
 
 
 def _find_content(folder: Path) -> Path:
-    """Return the only subdirectory of a directory that contains nothing else, or else the directory."""
+    """Return the only entry of a directory if it is a subdirectory, or else the directory itself.
+
+    Hidden entries and `__MACOSX` do not count.
+    """
     visible_entries = [entry for entry in folder.iterdir() if not entry.name.startswith((".", "__MACOSX"))]
     return visible_entries[0] if len(visible_entries) == 1 and visible_entries[0].is_dir() else folder

@@ -47,7 +47,7 @@ def run_jobs(
 
     Raises:
         ImportError: If `workers` is not None and Ray is not installed.
-        ConnectionError: If no cluster answers at `address`.
+        ConnectionError: If no cluster answers at `address` or, without `address`, Ray cannot start on this machine.
         ValueError: If `workers` is below 1, if there are fewer processors or GPUs than `workers`, or if `address` is
             given without `workers`.
         ChildProcessError: If all retries of a job failed; the message names the job.
@@ -156,7 +156,7 @@ def connect_to_ray(workers: int, address: str | None) -> Iterator[Any]:
 
     Raises:
         ImportError: If Ray is not installed.
-        ConnectionError: If no cluster answers at `address`.
+        ConnectionError: If no cluster answers at `address` or, without `address`, Ray cannot start on this machine.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no telemetry
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray's future default; without it, Ray warns

@@ -490,7 +490,10 @@ def _check_has_sequences(sequences: EncodedTexts, corpus: TokenCorpus, descripti
 
 
 def _pack_corpus(model: Task, corpus: TokenCorpus, length: int, passes: int, run: Run) -> EncodedTexts:
-    """Pack a corpus into sequences of up to `length` tokens; pairs are drawn in `passes` passes."""
+    """Pack a corpus into sequences, from which the model's inputs of up to `length` tokens are made.
+
+    Objectives on pairs of segments go through the corpus `passes` times.
+    """
     preprocessor = Preprocessor(corpus.tokenizer, run.recipe.family_record.packing, length)
     if isinstance(model, CausalLM):
         return pack_continuously(corpus, preprocessor)

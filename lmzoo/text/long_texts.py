@@ -61,7 +61,7 @@ class WindowedTexts(Encoded):
 
     @property
     def lengths(self) -> np.ndarray:
-        """Padded width that each text needs for its windows side by side: int64 (n,)."""
+        """Number of positions that each text takes: its own length, or that of its windows side by side, int64 (n,)."""
         counts = self.counts
         return np.where(counts == 1, self.windows.lengths[self.splits[:-1]], counts * self.window_length)
 

@@ -129,7 +129,7 @@ class CutTextsGraph(tf.Module):
 
     @abstractmethod
     def plain_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Return the ids of texts without added tokens, `tf.string` (n,): int32 (n, None)."""
+        """Return the ids, int32 (n, None), of `texts`, `tf.string` (n,), which contain no added tokens."""
 
     def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         """Return the ids of `plain_ids`, and their offsets, int32 (n, None, 2).
@@ -281,7 +281,7 @@ class _FindTokens(tf.Module):
         if self._left.any() or self._right.any():
             text_starts = tf.gather(codes.row_starts(), rows)  # (k,)
             text_ends = tf.gather(codes.row_limits(), rows)  # (k,)
-            begins, ends = self._strip(codes, token_indices, begins, ends, text_starts, text_ends)
+            begins, ends = self._extend_over_whitespace(codes, token_indices, begins, ends, text_starts, text_ends)
             # Drop a whitespace token if the token before it already covers it.
             is_kept = begins < ends
             token_indices, rows, begins, ends = (
@@ -301,7 +301,7 @@ class _FindTokens(tf.Module):
         position_codes = tf.gather(tf.pad(codes.values, [[1, 1]]), positions + 1)  # (k,)
         return is_inside & tf.gather(kinds, tf.searchsorted(starts, position_codes, side="right") - 1)
 
-    def _strip(
+    def _extend_over_whitespace(
         self, codes: tf.RaggedTensor, token_indices: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor,
         text_starts: tf.Tensor, text_ends: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:  # fmt: skip
@@ -322,9 +322,9 @@ class _FindTokens(tf.Module):
         ends = tf.where(
             tf.gather(self._right, token_indices), tf.minimum(find_first_from(is_nonspace, ends), text_ends), ends
         )
-        stripped_begins = tf.maximum(find_last_up_to(is_nonspace, begins - 1) + 1, text_starts)
-        stripped_begins = tf.maximum(stripped_begins, shift(ends, 1, 0))
-        return tf.where(tf.gather(self._left, token_indices), stripped_begins, begins), ends
+        extended_begins = tf.maximum(find_last_up_to(is_nonspace, begins - 1) + 1, text_starts)
+        extended_begins = tf.maximum(extended_begins, shift(ends, 1, 0))
+        return tf.where(tf.gather(self._left, token_indices), extended_begins, begins), ends
 
 
 @functools.lru_cache(maxsize=1)

@@ -100,22 +100,20 @@ class WordPieceGraph(CleanWordsGraph):
         is_too_long = repeat(characters.row_lengths() > self._longest, pieces.row_lengths())
         character_ends = ends_in_bytes(characters.values)  # (l,)
         character_starts = tf.concat([[0], character_ends], axis=0)  # (l + 1,)
-        first_characters = repeat(characters.row_starts(), pieces.row_lengths())  # (p,), of each token's word
-        last_characters = repeat(characters.row_limits() - 1, pieces.row_lengths())  # (p,), of each token's word
+        # The first and the last character of each token's word, (p,)
+        word_begins = repeat(characters.row_starts(), pieces.row_lengths())
+        word_lasts = repeat(characters.row_limits() - 1, pieces.row_lengths())
         first_bytes, end_bytes = (
-            tf.gather(character_starts, first_characters) + tf.cast(x.values, tf.int64)
-            for x in (piece_starts, piece_ends)
+            tf.gather(character_starts, word_begins) + tf.cast(x.values, tf.int64) for x in (piece_starts, piece_ends)
         )
-        first_characters = tf.where(
-            is_too_long, first_characters, tf.searchsorted(character_ends, first_bytes, side="right", out_type=tf.int64)
+        token_begins = tf.where(
+            is_too_long, word_begins, tf.searchsorted(character_ends, first_bytes, side="right", out_type=tf.int64)
         )
-        last_characters = tf.where(
-            is_too_long,
-            last_characters,
-            tf.searchsorted(character_ends, end_bytes - 1, side="right", out_type=tf.int64),
+        token_lasts = tf.where(
+            is_too_long, word_lasts, tf.searchsorted(character_ends, end_bytes - 1, side="right", out_type=tf.int64)
         )
         spans = tf.stack(
-            [tf.gather(offsets[:, 0], first_characters), tf.gather(offsets[:, 1], last_characters)], axis=1
+            [tf.gather(offsets[:, 0], token_begins), tf.gather(offsets[:, 1], token_lasts)], axis=1
         )  # (p, 2)
         ids = words.with_values(pieces).merge_dims(1, 2)
         return ids, ids.with_values(spans)
