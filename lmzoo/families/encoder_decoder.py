@@ -118,7 +118,7 @@ class EncoderDecoderBackbone(Backbone):
     def make_encoder(self) -> Backbone:
         """Return a copy of the encoder as a backbone of its own, for tasks that read one text.
 
-        Low-rank updates of LoRA are added to the copy's weights.
+        Low-rank updates (LoRA) are merged into the copy's weights.
 
         Raises:
             ValueError: If the family has no `encoder_class`, or the model is quantized.

@@ -9,7 +9,7 @@ from lmzoo.common.tensor_types import Tensor, Tensors
 
 
 def get_concrete_values(x: Tensor) -> np.ndarray | None:
-    """Return the values of `x` as an array, or None for a symbolic tensor."""
+    """Return the values of `x` as an array, or None for a symbolic or traced tensor, which has no values yet."""
     if isinstance(x, keras.KerasTensor):
         return None
     if keras.backend.backend() == "jax":
@@ -28,7 +28,7 @@ def get_concrete_values(x: Tensor) -> np.ndarray | None:
 
 
 def check_ids(name: str, ids: Tensor, size: int, rank: int) -> None:
-    """Check that the ids of an input are in 0 to `size` - 1 and have at least `rank` axes.
+    """Check that the ids of an input are between 0 and `size` - 1 and have at least `rank` axes.
 
     While a graph is built, only the type is checked.
 

@@ -1,4 +1,4 @@
-"""KerasHub's attribute names for the layers of a backbone, and advice in errors about names that it does not have."""
+"""KerasHub's attribute names for the layers of a backbone, and advice in errors about missing names."""
 
 from __future__ import annotations
 

@@ -32,18 +32,18 @@ class LoraModel(NamedInputsModel):
     lora_rank: int | None = None
 
     def enable_lora(self, rank: int, target_layer_names: tuple[str, ...] = ("query", "value")) -> None:
-        """Freeze the model and add trainable low-rank updates to Dense layers (Hu et al., 2021).
+        """Freeze the model and add trainable low-rank updates to some of its layers (Hu et al., 2021).
 
-        When a model is saved, its updates are merged into the weights: the loaded model computes the same outputs
-        without LoRA. `load_weights` into a model with LoRA of the same rank restores weights and updates. Updates of
-        int8 weights are saved separately, so the loaded model still has LoRA.
+        When a model is saved, its updates are merged into the saved weights: the loaded model computes the same outputs
+        without LoRA. The updates are also saved, so `load_weights` into a model with LoRA of the same rank restores
+        weights and updates. Updates of int8 weights are only saved separately, so the loaded model still has LoRA.
 
         Args:
             rank: int, rank of the updates.
-            target_layer_names: names of the Dense layers to adapt.
+            target_layer_names: names of the dense or embedding layers to adapt.
 
         Raises:
-            ValueError: If `rank` is not a positive integer, no Dense layer has one of the names, or the model already
+            ValueError: If `rank` is not a positive integer, no such layer has one of the names, or the model already
                 has LoRA.
         """
         require(is_integer(rank, 1), "rank", "a positive integer", rank)

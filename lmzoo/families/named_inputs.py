@@ -41,7 +41,7 @@ class NamedInputsModel(AtomicSavingModel):
 
         Raises:
             TypeError: If `inputs` is text.
-            ValueError: If `inputs` is not a dict, or an input is missing or unknown; the message names the input.
+            ValueError: If `inputs` is not a dict, or an input is missing or unknown; the message lists valid inputs.
         """
         self.check_not_text(inputs)
         if not isinstance(inputs, Mapping) or not self.input.keys() <= inputs.keys():

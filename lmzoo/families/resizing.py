@@ -9,8 +9,8 @@ import numpy as np
 def copy_weights(model: keras.Model, resized: keras.Model, seed: int) -> None:
     """Copy weights into a model that differs only in its number of tokens.
 
-    A weight with a token axis is truncated, or extended with random rows: each column is drawn from a normal
-    distribution with the mean and variance of that column in the old rows.
+    A weight with a token axis is truncated, or extended with random rows: new values of a column are drawn from
+    a normal distribution with the mean and variance of that column in the old rows.
 
     Args:
         model: model to copy from.

@@ -74,7 +74,10 @@ class TransformerBackbone(Backbone):
 
     @classmethod
     def compute_hidden_states(cls, layers: dict[str, Any], inputs: Features, mask: Tensor) -> list[Tensor]:
-        """Return all hidden states, the embeddings and the output of each block, as float tensors (B, T, H)."""
+        """Return all hidden states as float tensors (B, T, H): the embeddings and the output of each block.
+
+        The final LayerNorm, if any, is applied to the output of the last block.
+        """
         embeddings = cls.compute_embeddings(layers, inputs)
         states = [embeddings, *cls.compute_states(layers, embeddings, mask)]
         if "final_norm" in layers:
@@ -133,14 +136,14 @@ class TransformerBackbone(Backbone):
     def compute_masked_vectors(
         cls, layers: dict[str, Any], states: list[Tensor], mask: Tensor, positions: Tensor
     ) -> Tensor:
-        """Return the vectors from which a head predicts the tokens at masked `positions`, float (B, M, H)."""
+        """Return the vectors, float (B, M, H), from which a head predicts the tokens at masked `positions`."""
         return gather_positions(states[-1], positions)
 
     @classmethod
     def make_embeddings(
         cls, config: EncoderConfig, dtype: keras.DTypePolicy, width: int | None = None
     ) -> TransformerEmbedding:
-        """Return the embedding layer, with `hidden_dim` as the default of `width`."""
+        """Return the embedding layer, whose vectors have the width `width`, by default `config.hidden_dim`."""
         return build_embeddings(
             config,
             dtype,

@@ -37,8 +37,9 @@ def unpack(archive: Path, folder: Path) -> None:
         folder: path of an empty directory.
 
     Raises:
-        ValueError: If the archive is damaged; if it contains links, devices, a path outside of the directory or the
-            same path twice; if it unpacks to more than 64 MiB plus 10 times its size, or to more than 1,000 entries.
+        ValueError: If the archive is damaged or compressed with an unsupported method; if it contains links, devices,
+            a path outside of the directory or the same path twice; if it unpacks to more than 64 MiB plus 10 times its
+            size, or to more than 1,000 entries.
         OSError: If the files cannot be written.
     """
     remaining_bytes = _MAX_RATIO * archive.stat().st_size + _EXTRA_BYTES
@@ -68,7 +69,7 @@ def unpack(archive: Path, folder: Path) -> None:
 
 
 def _iterate_zip_members(path: Path) -> Iterator[_Member]:
-    """Yield the members of a zip file."""
+    """Yield the members of a zip file, refusing links, devices and unsupported compression methods."""
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
             file_type = stat.S_IFMT(info.external_attr >> 16)
@@ -80,7 +81,7 @@ def _iterate_zip_members(path: Path) -> Iterator[_Member]:
 
 
 def _iterate_tar_members(path: Path) -> Iterator[_Member]:
-    """Yield the members of a compressed tar file."""
+    """Yield the members of a gzip-compressed tar file, refusing links, devices and overlong headers."""
     with _LimitedGzipFile(path) as file:
         with tarfile.open(fileobj=file, mode="r|") as archive:
             for member in archive:
@@ -98,7 +99,7 @@ def _iterate_tar_members(path: Path) -> Iterator[_Member]:
 
 
 class _LimitedGzipFile(gzip.GzipFile):
-    """A gzip file that allows reading `room` more bytes, since tarfile reads headers of any length into memory."""
+    """A gzip file that limits reading to `room` more bytes, since tarfile reads headers of any length into memory."""
 
     room = _MAX_HEADER_BYTES
 

@@ -25,7 +25,7 @@ NO_SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def check_path(path: object) -> None:
-    """Check that `path` is a string or a `pathlib.Path`.
+    """Check that `path` is a string or an `os.PathLike`, such as a `pathlib.Path`.
 
     Raises:
         TypeError: If `path` is anything else.
@@ -40,7 +40,7 @@ def check_room(directory: Path, size: int) -> None:
     Call this function before writing HDF5: the HDF5 library crashes the process when it closes a file on a full disk.
 
     Raises:
-        OSError: If the disk is full, or a quota is exhausted.
+        OSError: If the disk is full, a quota is exhausted, or `size` is over the limit on file sizes.
     """
     if not hasattr(os, "posix_fallocate"):  # macOS
         if shutil.disk_usage(directory).free < size:
@@ -79,7 +79,8 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     Raises:
         OSError: If the file cannot be written.
         FileNotFoundError: If the block has not written the file.
-        FileExistsError: Before the block runs, if `path` is a device or a pipe, such as /dev/null.
+        FileExistsError: If `path` is a device or a pipe, such as /dev/null. This is checked before the block runs.
+        ValueError: If `path` is a URL.
 
     Example:
 
@@ -132,9 +133,9 @@ def atomic_directory(
     directory gets hard links to these entries, or copies where the file system has no links.
 
     A killed process can leave hidden directories next to `path`. The next write of `path` moves back the entries that
-    exist only in these leftovers, or the old directory if `path` is missing, and removes the leftovers. If another
-    process is writing in the parent directory, a later write does this. Network file systems have the limits described
-    in `atomic_file`.
+    exist only in an old directory, or the whole old directory if `path` is missing, and removes the leftovers. If
+    another process is writing in the parent directory, a later write does this. Network file systems have the limits
+    described in `atomic_file`.
 
     Args:
         path: the directory to write; its parents are created.
@@ -144,9 +145,10 @@ def atomic_directory(
         overwrite: bool, whether an existing directory that is not empty may be replaced.
 
     Raises:
-        FileExistsError: Before the block runs, if `path` is a file, is a directory of another kind, contains the
-            working directory, or is not empty and `overwrite` is False.
+        FileExistsError: If `path` is a file, is a directory of another kind, contains the working directory, or is not
+            empty and `overwrite` is False. This is checked before and after the block.
         OSError: If the directory cannot be written.
+        ValueError: If `path` is a URL.
 
     Example:
 
@@ -227,7 +229,7 @@ def _find_siblings(target: Path, pattern: str) -> list[Path]:
 
 
 def _recover(target: Path, owns: Collection[str]) -> None:
-    """Remove the leftovers of killed processes next to `target`, after moving back entries that exist only there."""
+    """Remove the leftovers of killed processes next to `target`, after moving back what only an old directory holds."""
     # `.tmp` is from earlier versions, and could hold the only copy of the user's entries after the swap.
     for leftover in _find_siblings(target, rf"\.{re.escape(target.name)}\.[0-9a-f]{{8}}\.(new|old|tmp)"):
         with contextlib.suppress(OSError):
@@ -271,7 +273,7 @@ def link_or_copy(source: str | Path, target: str | Path) -> None:
 
 
 def _move_foreign(old_directory: Path, target: Path, owns: Collection[str]) -> None:
-    """Move the entries of `old_directory` that are neither in `owns` nor in `target` to `target`."""
+    """Move to `target` the entries of `old_directory` that are neither in `owns` nor in `target`."""
     for entry in old_directory.iterdir():
         if entry.name not in owns and not os.path.lexists(target / entry.name):
             entry.rename(target / entry.name)
@@ -325,7 +327,7 @@ def check_replaceable(path: str | os.PathLike[str], marker: str, owns: Collectio
 
 
 def _exchange(first: Path, second: Path) -> bool:
-    """Swap two files or directories in one step, and return whether the system and the file system supported it."""
+    """Swap two files or directories in one step, if the system supports it, and return whether this succeeded."""
     libc = ctypes.CDLL(None)
     swap_flag = 2  # RENAME_EXCHANGE or RENAME_SWAP
     try:

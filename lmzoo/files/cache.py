@@ -28,17 +28,18 @@ def cache_directory() -> Path:
 
 
 def fetch_files(label: str, files: Mapping[str, RemoteFile]) -> Path:
-    """Return the cache directory of a set of files; the first call downloads and unpacks them.
+    """Return the directory of a set of files in the cache, after downloading and unpacking them if they are missing.
 
     Args:
         label: str, prefix of the directory's name.
         files: the files by name. Archives, whose names end in .zip, .tar.gz or .tgz, are unpacked.
 
     Returns:
-        The directory or, if it contains only a subdirectory, as many archives do, that subdirectory.
+        The directory or, if its only visible entry is a subdirectory, as in many archives, that subdirectory.
 
     Raises:
-        ValueError: If a file has the wrong size or SHA-256 digest, or an archive is damaged or unsafe.
+        ValueError: If a URL is not allowed, a file has the wrong size or SHA-256 digest, or an archive is damaged or
+            unsafe.
         OSError: If a file is neither cached nor available, or the cache cannot be written.
     """
     key = json.dumps({name: asdict(file) for name, file in files.items()}, sort_keys=True)

@@ -19,16 +19,17 @@ _MIN_SECONDS = 0.2  # caching programs that compile faster saves no time
 
 
 def use_compilation_cache(directory: str | os.PathLike[str] | None = None, max_bytes: int = 2**30) -> Path | None:
-    """Cache the programs that JAX compiles on disk, so that later processes can load them.
+    """Cache on disk the programs that JAX compiles, so that later processes can load them.
 
     The first `fit` on a few texts then takes about half as long. The `lmzoo` command always uses the cache; in Python,
-    call this function before you build the first model. It has no effect on other backends, nor with several virtual
+    call this function before you build the first model. It has no effect on other backends, or with several virtual
     devices on one processor. If a file is damaged, its program is compiled again.
 
     Args:
         directory: path of the cache; by default, the directory that JAX already uses (`JAX_COMPILATION_CACHE_DIR`) or,
             without one, a directory in lmzoo's cache for this jaxlib version and processor.
-        max_bytes: int, maximum size of the cache; beyond it, the least recently used files are removed.
+        max_bytes: int, maximum size of the cache; beyond it, the least recently used files are removed. Ignored for a
+            directory that JAX already uses.
 
     Returns:
         The directory of the cache, or None if programs are not cached.

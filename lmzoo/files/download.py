@@ -48,8 +48,8 @@ def download(path: Path, file: RemoteFile) -> None:
         file: the file to download.
 
     Raises:
-        ValueError: If the address is not allowed, or the download has the wrong size or SHA-256 digest; the download is
-            then deleted.
+        ValueError: If the URL is not allowed or leads to a web page, or if the download has the wrong size or SHA-256
+            digest; a wrong download is deleted.
         OSError: If the server fails, is silent or is too slow; the partial download remains for the next attempt.
     """
     for requests_left in reversed(range(_MAX_REQUESTS)):
@@ -98,6 +98,8 @@ def _write_response(response: requests.Response, path: Path, etag_file: Path, re
 
     Raises:
         ConnectionError: If the download was cut off, or cannot be resumed.
+        TimeoutError: If the server sends too little within the timeout.
+        requests.HTTPError: If the response has an error status.
         ValueError: If the response is not the expected file.
     """
     downloaded_bytes = _get_file_size(path)
@@ -142,7 +144,7 @@ def _write_response(response: requests.Response, path: Path, etag_file: Path, re
 
 
 class _Session(requests.Session):
-    """A session that only sends requests, including redirects, over https:// or to this machine."""
+    """A session that sends requests, including redirects, only over https:// or to this machine."""
 
     def get_adapter(self, url: str) -> requests.adapters.BaseAdapter:
         address = urlsplit(url)

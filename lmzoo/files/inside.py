@@ -43,6 +43,6 @@ def has_file(directory: Path, name: str) -> bool:
     """Return whether a directory contains a file `name`.
 
     Raises:
-        PresetError: If the file is a link out of the directory.
+        PresetError: If the name is a path, or the file is a link out of the directory.
     """
     return resolve_inside(directory, name).is_file()

@@ -112,7 +112,8 @@ def verify_manifest(directory: str | os.PathLike[str]) -> bool:
         Whether the directory has a manifest; presets written by KerasHub have none.
 
     Raises:
-        PresetError: If a file is missing, truncated, altered or not listed; the message names it.
+        PresetError: If the manifest is malformed, or a file is missing, truncated, altered or not listed; the message
+            names the file.
 
     Example: see `write_manifest`.
     """
@@ -169,7 +170,7 @@ def verify_once(directory: Path) -> bool:
         Whether the directory has a manifest.
 
     Raises:
-        PresetError: If a file is missing, truncated, altered or not listed.
+        PresetError: If the manifest is malformed, or a file is missing, truncated, altered or not listed.
     """
     if not (directory / MANIFEST_FILE).is_file():
         return False
@@ -186,7 +187,7 @@ def verify_once(directory: Path) -> bool:
 
 
 def _list_files(directory: Path) -> Iterator[str]:
-    """Yield the relative paths of the files below `directory`, sorted, without hidden files (.git, .DS_Store)."""
+    """Yield the relative paths of the files below `directory`, sorted, without hidden entries (.git, .DS_Store)."""
     for folder, subfolders, names in os.walk(directory):
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
         yield from (

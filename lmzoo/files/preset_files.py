@@ -83,7 +83,7 @@ def _parse_json(directory: Path, name: str) -> Any:
 
 
 class JsonFiles:
-    """A cached reader of the JSON files in a directory.
+    """A reader of the JSON files in a directory that parses each file only once.
 
     Read vocabularies with `read_json` instead: they are large and needed only once.
 

@@ -141,7 +141,7 @@ def remove(path: str | Path) -> None:
 
 
 def remove_folder(path: str | Path) -> None:
-    """Remove a directory with all its content, if it exists."""
+    """Remove a directory with all its content, if it exists, ignoring errors in a local directory."""
     if not is_url(path):
         shutil.rmtree(path, ignore_errors=True)
     elif exists(path):
@@ -152,7 +152,7 @@ def remove_folder(path: str | Path) -> None:
 def copy_folder(source: str | Path, target: str | Path, last: str) -> None:
     """Copy the files of a directory, except hidden files, each atomically, and the file `last` after all other files.
 
-    If `last` exists in `target`, the copy is complete.
+    The copy is therefore complete once `last` exists in `target`.
 
     Args:
         source: path or URL of the directory to copy.
@@ -238,7 +238,7 @@ def _resolve_url(url: str) -> tuple[Any, str]:
 
 
 def _walk_files(folder: str) -> Iterator[str]:
-    """Yield the paths of all files in a local directory that are not hidden.
+    """Yield the paths of all files in a local directory, without hidden files and directories.
 
     Directories behind links come last, and only if they were not listed before, so that links cannot form a cycle.
     """

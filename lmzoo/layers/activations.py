@@ -1,4 +1,4 @@
-"""Activation functions by the names that checkpoints use."""
+"""Activation functions by name."""
 
 from __future__ import annotations
 

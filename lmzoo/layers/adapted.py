@@ -88,7 +88,7 @@ def get_base_weight(layer: keras.layers.Layer) -> keras.Variable:
 
 
 def compute_update(layer: keras.layers.Layer) -> Tensor:
-    """Return the low-rank update of a layer with LoRA, in float32."""
+    """Return the low-rank update of a layer with LoRA, in the dtype of its factors."""
     return (layer.lora_alpha / layer.lora_rank) * ops.matmul(*get_updates(layer))
 
 
@@ -103,7 +103,7 @@ def merge_updates(layer: keras.layers.Layer) -> Tensor:
 
 @contextlib.contextmanager
 def leave_out_merged_updates(layers: Iterable[keras.layers.Layer]) -> Iterator[None]:
-    """Save layers in the block without the low-rank updates that are also added to their weights.
+    """Temporarily save layers without the low-rank updates that are also added to their weights.
 
     Updates of int8 weights are still saved, since they are stored only separately.
     """

@@ -314,7 +314,7 @@ class SelfAttention(ConfiguredLayer):
     def _transpose(self, x: Tensor, axes: tuple[int, ...]) -> Tensor:
         """Return `x` with its axes in the order `axes`.
 
-        Exported graphs transpose it as integers, since oneDNN takes 0.1 ms even for the smallest floats.
+        Exported graphs transpose its bits as integers, since oneDNN takes at least 0.1 ms to transpose floats.
         """
         if self.joined_kernels is None:
             return ops.transpose(x, axes)
@@ -373,7 +373,11 @@ class SelfAttention(ConfiguredLayer):
     def _get_query_positions(
         self, inputs: Tensor, queries: Tensor | None, positions: Tensor | None, index: int | Tensor | None
     ) -> Tensor | None:
-        """Return the positions of the queries, int (S,) or (B, S), or None if attention ignores positions."""
+        """Return the positions of the queries, int (S,) or (B, S), or None if attention ignores positions.
+
+        Raises:
+            ValueError: If local attention gets `positions` without `queries`.
+        """
         if self.window is not None and positions is not None and queries is None:
             raise ValueError(
                 "Local attention (`window`) counts the positions of its inputs from 0. Pass `positions` only with "
@@ -389,7 +393,7 @@ class SelfAttention(ConfiguredLayer):
     def _project(
         self, inputs: Tensor, queries: Tensor | None, positions: Tensor | None, join: bool = True
     ) -> list[Tensor]:
-        """Return queries (B, N, S, D), keys and values (B, N, T, D), with rotary positions in queries and keys."""
+        """Return queries (B, N, S, D), keys and values (B, N, T, D), with any rotary positions applied."""
         if queries is None:
             query, key, value = self._project_to_heads(inputs, self.query, self.key, self.value, join=join)
         else:
@@ -429,7 +433,7 @@ class SelfAttention(ConfiguredLayer):
         return key, value
 
     def attend(self, queries: Tensor, keys_and_values: Cache, padding_mask: Tensor) -> Tensor:
-        """Return the attention output for `queries` without dropout, (B, S, H), given keys and values of the inputs.
+        """Return the attention output for `queries`, (B, S, H), without dropout, given keys and values of the inputs.
 
         Args:
             queries: float (B, S, H), the vectors to attend from.
@@ -444,13 +448,13 @@ class SelfAttention(ConfiguredLayer):
         return self._join_and_project_heads(context, ops.shape(queries))
 
     def _check_cache(self, inputs: Tensor, cache: Cache, index: int | Tensor | None) -> None:
-        """Check that attention is causal, and that the cache has room for the inputs from `index` on."""
+        """Check that attention is causal and `index` is given, and that the inputs fit into the cache from there on."""
         if self.mask != "causal" or index is None:
             raise ValueError("`cache` is for causal attention, and needs `index`, the position of the first input.")
         check_room(cache[0].shape[2], inputs.shape[1], index)
 
     def empty_cache(self, batch: int, length: int) -> Cache:
-        """Return an empty cache for `call`: keys and values of T = `length` positions, each zeros (B, N, T, D)."""
+        """Return an empty cache for `call`: zeros (B, N, T, D) for keys and for values of T = `length` positions."""
         shape = batch, self.num_heads, length, self.head_width
         return ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype)
 
@@ -462,7 +466,7 @@ class SelfAttention(ConfiguredLayer):
         positions: Tensor | None = None,
         bias: Tensor | None = None,
     ) -> Tensor:
-        """Return the attention probabilities of `call` without dropout, (B, N, T, T), or (B, N, S, T) for `queries`."""
+        """Return the attention probabilities of `call` before dropout: (B, N, T, T), or (B, N, S, T) with `queries`."""
         if queries is None:
             query, key = self._project_to_heads(inputs, self.query, self.key)  # (B, N, T, D)
         else:
@@ -498,7 +502,7 @@ def join_projections(layers: Iterable[SelfAttention]) -> Iterator[list[Tensor]]:
 
 
 def _join_kernels(layer: SelfAttention) -> JoinedKernels:
-    """Return variables with copies of the kernels and biases of projections that are computed together, joined."""
+    """Return the joined kernels and joined biases of projections that are computed together, as new variables."""
     import tensorflow as tf
 
     by_layers = {}

@@ -32,7 +32,7 @@ def hash_words(ids: Tensor, multiplier: int = _FNV_PRIME) -> Tensor:
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class HashedWordEmbedding(ConfiguredLayer):
-    """Trainable word vectors without a vocabulary: words whose hashes are equal modulo `buckets` share a vector.
+    """Trainable word vectors without a vocabulary: words with equal hashes or ids modulo `buckets` share a vector.
 
     Args:
         buckets: int, number of vectors.
@@ -53,7 +53,7 @@ class HashedWordEmbedding(ConfiguredLayer):
         self.embeddings = self.add_weight(shape=shape, initializer=initializer, name="embeddings")
 
     def call(self, ids: Tensor) -> Tensor:
-        """Look up the vector of each word by its hash."""
+        """Look up the vector of each word by its token id, or by a hash of its character ids."""
         if len(ids.shape) == 3:
             hashes = hash_words(ids)  # (B, T)
             # Only the lowest 31 bits count: in a negative hash, they are the hash plus 2^31. Runtimes have no bitwise

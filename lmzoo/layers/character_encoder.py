@@ -78,7 +78,7 @@ class CharacterEncoder(ConfiguredLayer):
     `layer.dedupe = True`, graphs do the same, but XLA cannot compile them.
 
     Args:
-        num_characters: int, number of character ids; id 0, which fills padding words, has a vector of zeros.
+        num_characters: int, number of character ids; the vector of id 0, which fills padding words, is initially zero.
         embedding_dim: int, width E of a character embedding.
         filters: for each convolution, a pair of ints: the width of its filters in characters, and their number. F is
             the sum of these numbers.

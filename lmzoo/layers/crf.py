@@ -131,7 +131,7 @@ def find_best_labels(scores: Tensor, words: Tensor) -> Tensor:
 
 
 def decode(scores: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
-    """Return each text's most probable labels, int32 (B, T), and their marginal probabilities, float32 (B, T)."""
+    """Return each text's best label sequence, int32 (B, T), and its labels' marginal probabilities, float32 (B, T)."""
     scores = ops.convert_to_tensor(scores)
     words = ops.convert_to_tensor(words)
     labels = find_best_labels(scores, words)  # (B, T)

@@ -31,7 +31,7 @@ def compute_buckets(bucket_size: int, max_distance: int) -> np.ndarray:
     """Return the table row for each distance between a query and a key, in a table of 2·`bucket_size` rows.
 
     Distances of up to half of `bucket_size` have rows of their own. Longer distances share rows on a logarithmic scale
-    that ends at `max_distance`. The scale is computed in float32, as in the training of the published models.
+    that ends at `max_distance` - 1. The scale is computed in float32, as in the training of the published models.
 
     Args:
         bucket_size: int, number of rows for distances in each direction, at least 2.
@@ -252,7 +252,7 @@ class DisentangledAttention(SelfAttention):
     def scores(  # type: ignore[override]
         self, inputs: Tensor, padding_mask: Tensor, distances: Tensor
     ) -> Tensor:
-        """Return the attention probabilities of `call` without dropout, (B, N, T, T)."""
+        """Return the attention probabilities of `call`, (B, N, T, T), without dropout."""
         query, key = self._project_to_heads(inputs, self.query, self.key)  # (B, N, T, D)
         return self._compute_probabilities(query, key, padding_mask, distances, None)
 

@@ -46,5 +46,5 @@ class DisentangledBlock(TransformerBlock):
     def attention_scores(  # type: ignore[override]
         self, inputs: Tensor, padding_mask: Tensor, distances: Tensor
     ) -> Tensor:
-        """Return the attention probabilities of `call` without dropout, (B, heads, T, T)."""
+        """Return the attention probabilities of `call`, (B, heads, T, T), without dropout."""
         return self.attention.scores(inputs, padding_mask, distances)

@@ -40,7 +40,8 @@ class Dropout(keras.layers.Layer):
     """Dropout with 16 random bits per element (Srivastava et al., 2014).
 
     In training, each element becomes zero with probability `rate`, and is otherwise multiplied by `1 / (1 - rate)`. The
-    rate is rounded to a multiple of 2^-16; the factor uses the rounded rate, so that the expectation is exact.
+    rate is rounded to a multiple of 2^-16; the factor uses the rounded rate, so that the expectation is exact. On
+    backends other than TensorFlow and JAX, Keras' own dropout is used, without rounding.
 
     Args:
         rate: float in [0, 1), the fraction of elements to drop in training.

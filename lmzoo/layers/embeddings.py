@@ -182,7 +182,7 @@ class TransformerEmbedding(ConfiguredLayer):
     def _compute_positions(
         self, length: int | Tensor, padding_mask: Tensor | None, index: int | Tensor | None
     ) -> Tensor:
-        """Return each token's row in the position table, int (T,), or (B, T) if `first_position` is not 0."""
+        """Return each token's row in the position table, int (T,) or, if padding is not counted, (B, T)."""
         if index is not None:
             return ops.arange(length, dtype="int32") + index + self.first_position  # (T,)
         if not self.first_position:

@@ -63,5 +63,9 @@ def list_encoders(kinds: Sequence[Returns]) -> list[str]:
 
 
 def find_encoder(name: str) -> tuple[Returns, type[keras.layers.Layer]]:
-    """Return the kind of output and the class of the encoder `name`."""
+    """Return the kind of output and the class of the encoder `name`.
+
+    Raises:
+        KeyError: If no encoder has this name.
+    """
     return _ENCODERS[name]

@@ -23,7 +23,7 @@ from lmzoo.layers.rows import as_rows
 
 
 def align_texts(states: Tensor, is_first: Tensor, is_second: Tensor) -> Tensor:
-    """Return a weighted mean of the other text's vectors for each token, its soft alignment.
+    """Return each token's soft alignment: a weighted mean of the vectors of the other text's tokens.
 
     The weights are a softmax over the dot products of the token's vector with the vectors of the other text (Chen et
     al., 2017, eqs. 11 to 13). Tokens of neither text get zeros, as do the tokens of a text if the other text is empty.
@@ -61,7 +61,7 @@ class ESIMEncoder(ConfiguredLayer):
         units: int, width U of each direction of the LSTMs, and of the result.
         embedding_dim: int, width of the task's own word vectors.
         buckets: int, number of the task's own word vectors.
-        dropout: float, dropout rate in training, on the input and output of the LSTMs and before the dense layers.
+        dropout: float, dropout rate in training, on the input and output of the LSTMs and before the last dense layer.
 
     Call arguments: `sequence` float (B, T, H), the backbone's vectors; `ids` int32, token ids (B, T) or ELMo's
     character ids (B, T, W); `padding_mask` (B, T); and `segment_ids` int (B, T), 0 for the first text and 1 for the

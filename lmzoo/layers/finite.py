@@ -26,7 +26,7 @@ def find_not_finite(weights: Iterable[keras.Variable]) -> str | None:
 
 
 def warn_about_not_finite(place: object, problem: str | None) -> None:
-    """Warn about `problem`, a message of `describe_not_finite` or None, in the file or model `place`."""
+    """Warn about `problem`, a message of `describe_not_finite`, in the file or model `place`, if it is not None."""
     if problem is not None:
         warnings.warn(f"{place}: {problem}, so what is computed with it is meaningless.", stacklevel=3)
 
@@ -51,7 +51,7 @@ class ReportsNotFinite(keras.Model):
 
     @property
     def _loaded(self) -> None:
-        """Hook that checks the weights, since Keras reads all attributes of a model after it has loaded the layers."""
+        """Hook that checks the weights when Keras, after loading the layers, reads all attributes of the model."""
         if self._loading:
             self._loading = False
             warn_about_not_finite(f"The {type(self).__name__} that was loaded", find_not_finite(self._reported_weights))

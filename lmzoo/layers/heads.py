@@ -46,7 +46,7 @@ class OutputBias(ConfiguredLayer):
 
 
 class TransformingHead(ConfiguredLayer):
-    """Base class of heads with an optional transform before a linear layer: dense layer, activation, LayerNorm.
+    """Base class of heads with an optional transform (dense layer, activation, LayerNorm) before a linear layer.
 
     Args:
         initializer_range: float, standard deviation of the truncated normal initializer.
@@ -107,7 +107,7 @@ class ClassificationHead(TransformingHead):
         input_dropout: bool, whether dropout is also applied to the pooled vector (not in DistilBERT).
         use_bias: bool, whether the dense layer and LayerNorm have biases.
         layer_norm_epsilon: float, added to the variance in a LayerNorm after the activation; None for no LayerNorm.
-        bias_trainable: bool, whether the bias of the logits is trained. The bias cancels out in a softmax over texts.
+        bias_trainable: bool, whether the bias of the logits is trained. It cancels out in a softmax over choices.
 
     Call argument: `pooled` float (B, H). Returns float32 logits (B, C).
     """
@@ -209,7 +209,7 @@ class MaskedLMHead(ConfiguredLayer):
         self.layer_norm = LayerNorm(epsilon=layer_norm_epsilon, center=use_bias, dtype=policy, name="layer_norm")
 
     def build(self, input_shape: Shape) -> None:
-        """Create the weights of the transform and the output bias."""
+        """Create the weights of the transform, the output bias and, without tied embeddings, the output projection."""
         vocabulary_size, width = self.table_shape
         if self.transform:
             self.dense.build(input_shape)

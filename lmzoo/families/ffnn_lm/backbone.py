@@ -32,7 +32,7 @@ class FfnnLmBackbone(LeftToRightBackbone):
 
     https://www.jmlr.org/papers/v3/bengio03a.html
 
-    In the paper, the embeddings of the previous words, rows of a table C, are concatenated to a vector x, and the
+    In the paper, the embeddings of the previous words, rows of a table C, are concatenated into a vector x, and the
     logits of the next word are b + W x + U tanh(d + H x), where the direct connections W are optional. Here, `CausalLM`
     computes the logit of a word as the product of its embedding and a vector v = W' x + U' tanh(d + H x) + e of the
     same width, so U = C U', W = C W' and b = C e. Words before the beginning of a sequence have vectors of zeros.
@@ -79,7 +79,7 @@ class FfnnLmBackbone(LeftToRightBackbone):
 
     @classmethod
     def make_layers(cls, config: FfnnLmConfig, dtype: keras.DTypePolicy) -> dict[str, Any]:
-        """Return the hidden layer, the projection of its output to v, and the direct connections."""
+        """Return the hidden layer, the projection of its output to v, and the direct connections or None, by name."""
         width = config.hidden_dim
         return {
             "intermediate_dense": Dense(config.intermediate_dim, "tanh", dtype=dtype, name="intermediate_dense"),

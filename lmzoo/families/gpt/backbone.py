@@ -12,7 +12,7 @@ from lmzoo.families.transformer import TransformerBackbone
 
 @dataclass(frozen=True, kw_only=True)
 class GptConfig(DecoderConfig):
-    """Configuration of `GptBackbone`: a `DecoderConfig`.
+    """Configuration of `GptBackbone`, with the defaults of `DecoderConfig`.
 
     Example: see `GptBackbone`.
     """

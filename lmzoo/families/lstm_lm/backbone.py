@@ -47,7 +47,7 @@ class LstmLmConfig(LeftToRightConfig):
                 require_share(name, rate)
 
     def rate(self, name: str) -> float:
-        """Return the rate in the field `name`, `input_dropout` or `hidden_dropout`; `dropout` if the field is None."""
+        """Return the rate in the field `name` (`input_dropout` or `hidden_dropout`), or `dropout` if it is None."""
         rate = getattr(self, name)
         return self.dropout if rate is None else rate
 
@@ -144,7 +144,7 @@ class LstmLmBackbone(LeftToRightBackbone):
     def call_with_state(
         self, inputs: Features, state: Tensors = None, training: bool = False
     ) -> tuple[Features, Tensors]:
-        """Call the model with layers that continue from the state of an earlier call.
+        """Call the model, with recurrent layers that continue from the state of an earlier call.
 
         Args:
             inputs: the backbone's inputs.
@@ -223,7 +223,7 @@ def _run_layers(
     state: Tensors = None,
     training: bool | None = None,
 ) -> list[Tensors]:
-    """Run the recurrent layers, and return each layer's states after every step, a tuple of tensors (B, T, H)."""
+    """Run the recurrent layers, and return a tuple of tensors (B, T, H) for each layer: its states after every step."""
     layer_states: list[Tensors] = []
     for k, layer in enumerate(recurrent):
         x = dropouts[k - 1](layer_states[-1][-1], training=training) if k else x

@@ -62,7 +62,11 @@ class MarianConfig(MarianEncoderConfig):
     decoder_intermediate_dim: Any = None
 
     def __post_init__(self) -> None:
-        """Set missing fields to their defaults, and check all fields."""
+        """Set missing fields to their defaults, and check all fields.
+
+        Raises:
+            ValueError: If a value is invalid; the message gives the field, its value and the allowed values.
+        """
         defaults = {
             "decoder_layers": self.num_layers,
             "decoder_heads": self.num_heads,
@@ -168,9 +172,9 @@ class MarianBackbone(EncoderDecoderBackbone):
     Args:
         vocabulary_size: number of token ids in the vocabulary that source and target share.
         num_layers: number of encoder blocks.
-        num_heads: number of attention heads of each block; must divide `hidden_dim`.
+        num_heads: number of attention heads of each encoder block; must divide `hidden_dim`.
         hidden_dim: width of the hidden states, H.
-        intermediate_dim: width of the feed-forward networks' hidden layer.
+        intermediate_dim: width of the hidden layer in the encoder's feed-forward networks.
         dropout: rate in [0, 1) for embeddings and residual branches.
         max_sequence_length: longest source or target in tokens.
         num_segments: 0, since Marian has no segments.
@@ -180,7 +184,8 @@ class MarianBackbone(EncoderDecoderBackbone):
         attention_dropout: rate in [0, 1) for attention probabilities.
         scale_embeddings: whether token embeddings are multiplied by the square root of H.
         decoder_layers: number of decoder blocks; by default `num_layers`.
-        decoder_heads: number of attention heads of each decoder block; by default `num_heads`.
+        decoder_heads: number of attention heads of each decoder block; must divide `hidden_dim`; by default
+            `num_heads`.
         decoder_intermediate_dim: width of the hidden layer in the decoder's feed-forward networks; by default
             `intermediate_dim`.
         dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global policy.

@@ -76,7 +76,7 @@ def _derive_interval(config: JsonObject, file: Path | str) -> Any:
     """Return the interval n between blocks that attend to all positions: blocks 0, n, 2·n and so on.
 
     Raises:
-        PresetError: If `layer_types` does not have these blocks at equal intervals, starting with the first block.
+        PresetError: If `layer_types` does not list every block, with these blocks at equal intervals from block 0.
     """
     stored_interval = config.get(_EVERY, 3)
     layer_types = config.get("layer_types")

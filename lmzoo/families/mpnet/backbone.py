@@ -27,7 +27,11 @@ class MpnetConfig(FairseqEncoderConfig):
     has_segments = False
 
     def __post_init__(self) -> None:
-        """Check all fields."""
+        """Check all fields.
+
+        Raises:
+            ValueError: If a value is invalid; the message gives the field, its value and the allowed values.
+        """
         super().__post_init__()
         is_valid = is_integer(self.num_buckets, 4, _MAX_BUCKETS) and self.num_buckets % 2 == 0
         require(is_valid, "num_buckets", f"an even integer from 4 to {_MAX_BUCKETS}", self.num_buckets)

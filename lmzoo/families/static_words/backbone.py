@@ -50,8 +50,8 @@ class StaticBackbone(Backbone):
 
     The inputs are a dict with `token_ids`, int32 (B, T), for B texts of T words. Padding is 0, on the right.
 
-    The outputs are a dict: `sequence_output`, the vectors of the words, zero at padding (B, T, H); `pooled_output`, the
-    mean vector of each text (B, H); and `hidden_states`, a tuple that holds only the vectors without dropout.
+    The outputs are a dict: `sequence_output`, the vectors of the words (B, T, H), zero at padding; `pooled_output`, the
+    mean vector of each text (B, H); and `hidden_states`, a tuple of one tensor, the vectors before dropout (B, T, H).
 
     Args:
         vocabulary_size: number of token ids, including 0 for padding.

@@ -59,7 +59,11 @@ class T5EncoderConfig(EncoderConfig):
         require(self.max_distance >= minimum, "max_distance", f"an integer of at least {minimum}", self.max_distance)
 
     def check_heads(self) -> None:
-        """Set `head_dim` to its default if it is None, and check it."""
+        """Set `head_dim` to its default if it is None, and check it.
+
+        Raises:
+            ValueError: If `head_dim` is invalid, or is None and `hidden_dim` is not a multiple of `num_heads`.
+        """
         if self.head_dim is None:
             require_multiple(self, "hidden_dim", "num_heads")
             object.__setattr__(self, "head_dim", self.hidden_dim // self.num_heads)
@@ -85,7 +89,11 @@ class T5Config(T5EncoderConfig):
     tie_embeddings: bool = True
 
     def __post_init__(self) -> None:
-        """Set missing fields to their defaults, and check all fields."""
+        """Set missing fields to their defaults, and check all fields.
+
+        Raises:
+            ValueError: If a value is invalid; the message gives the field, its value and the allowed values.
+        """
         if self.decoder_layers is None:
             object.__setattr__(self, "decoder_layers", self.num_layers)
         super().__post_init__()
@@ -132,7 +140,7 @@ def make_bias(config: T5EncoderConfig, dtype: keras.DTypePolicy, name: str, caus
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class T5EncoderBackbone(TransformerBackbone):
-    """Encoder of T5, with relative position biases, RMSNorm before the sublayers, and layers without biases.
+    """Encoder of T5: relative position biases, RMSNorm before the sublayers, and no bias vectors in dense layers.
 
     `T5Backbone.make_encoder` returns the encoder of a trained model.
 
@@ -247,8 +255,8 @@ class T5Backbone(EncoderDecoderBackbone):
         num_buckets: number of rows of the bias tables, even, at least 4; see `lmzoo.layers.RelativePositionBias`.
         max_distance: distance from which all positions share a bucket.
         decoder_layers: number of decoder blocks; by default `num_layers`.
-        tie_embeddings: whether the logits are products of token embeddings and vectors divided by the square root of H.
-            If False, the logits have a kernel of their own.
+        tie_embeddings: whether the logits are products of the token embeddings and the last hidden states, which are
+            first divided by the square root of H. If False, the logits have a kernel of their own.
         dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global policy.
         name: name of the model.
         trainable: whether the weights are trained.

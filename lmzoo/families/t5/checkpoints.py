@@ -53,7 +53,7 @@ def _add_derived_keys(config: JsonObject, file: Path | str) -> JsonObject:
 
 
 def _get_tied_weights(config: JsonObject) -> dict[str, str]:
-    """Return a dict from the kernel of the logits to the token embeddings if transformers 5 wrote a T5 1.1 model.
+    """Map the name of the logits' kernel to the name of the token embeddings for T5 1.1 models of transformers 5.
 
     Since version 5, transformers ties the two weights even in T5 1.1 models, and omits the kernel from files. For other
     models, the dict is empty.
@@ -62,7 +62,7 @@ def _get_tied_weights(config: JsonObject) -> dict[str, str]:
 
 
 def _write_feed_forward(config: dict[str, object]) -> dict[str, object]:
-    """Add `feed_forward_proj`, in which "gated-gelu" means the tanh approximation of GELU."""
+    """Return `config` with `feed_forward_proj`, in which "gated-gelu" means the tanh approximation of GELU."""
     kind = str(config["dense_act_fn"])
     spellings = {"gelu_new": "gelu", "gelu": "gelu_python"}
     if config["is_gated_act"]:

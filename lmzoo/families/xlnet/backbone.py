@@ -25,7 +25,7 @@ Memory: TypeAlias = tuple[Tensor, tuple[Tensor, ...]]
 
 @dataclass(frozen=True, kw_only=True)
 class XlnetConfig(EncoderConfig):
-    """Configuration of `XlnetBackbone`: an `EncoderConfig` without a limit on positions, with relative segments.
+    """Configuration of `XlnetBackbone`: an `EncoderConfig` with at least two segments and an even `hidden_dim`.
 
     Example: see `XlnetBackbone`.
     """
@@ -261,7 +261,7 @@ def _run_streams(
     state: Memory | None = None,
     training: bool | None = None,
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Return the hidden states of both streams, or only of the content stream if `queries` is None.
+    """Return the hidden states of both streams, with an empty tuple for the query stream if `queries` is None.
 
     `layers` is an object with the layers as attributes, such as the backbone. The other arguments are the same as for
     `XlnetBackbone.query_stream`.
@@ -294,8 +294,9 @@ def _make_masks(
 ) -> tuple[Tensor, Tensor]:
     """Return the attention mask, and whether the segments of a query and a key differ.
 
-    Without `positions`, there is a query for the content of each position. Otherwise the queries predict the tokens at
-    `positions`, and see only keys of lower `order`.
+    Without `positions`, there is a query for the content of each position. It sees keys of lower or equal `order`, or
+    all keys if `order` is None. Otherwise the queries predict the tokens at `positions`, and see only keys of lower
+    `order`. All queries see the memory.
 
     Returns:
         For S queries and K keys (memory included): the mask, True if the query sees the key, bool (B, S, K) or
