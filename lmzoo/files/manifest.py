@@ -106,7 +106,7 @@ def read_manifest(directory: Path) -> dict[str, ManifestEntry]:
 def verify_manifest(directory: str | os.PathLike[str]) -> bool:
     """Check every file of a preset against its manifest.
 
-    Unlisted files are ignored, except the files that make up a preset (config.json, assets/...).
+    An unlisted file is an error if its name belongs to a preset (config.json, assets/...), and is otherwise ignored.
 
     Returns:
         Whether the directory has a manifest; presets written by KerasHub have none.
@@ -141,7 +141,7 @@ def describe_files(directory: Path) -> dict[str, str]:
     """Describe each file of a preset by its size and, if the preset has a manifest, its SHA-256 digest.
 
     Returns:
-        Descriptions by file name, such as "7 bytes, sha256 2c26b46b".
+        Descriptions by file name, such as "7 bytes, sha256 2c26b46b...".
     """
     if (directory / MANIFEST_FILE).is_file():
         return {

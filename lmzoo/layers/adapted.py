@@ -20,9 +20,9 @@ class AdaptedLayer(keras.layers.Layer):
     """Layer that LoRA can adapt (Hu et al., 2021).
 
     A layer saves the sum of its weight and its low-rank update, so that a layer without LoRA computes the same outputs
-    after loading. It also saves the update, which a layer with LoRA subtracts from the sum when it loads the file.
-    Adding the update to int8 weights would round them again and change the layer's outputs. A layer with int8 weights
-    therefore saves weights and update separately.
+    after loading. With `keeps_updates`, it also saves the update, which a layer with LoRA subtracts from the sum when
+    it loads the file. Adding the update to int8 weights would round them again and change the layer's outputs. A layer
+    with int8 weights therefore saves weights and update separately.
 
     Attributes:
         keeps_updates: bool, whether the layer saves its low-rank update.

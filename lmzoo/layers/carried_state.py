@@ -39,7 +39,7 @@ class CarriesState(ConfiguredLayer):
         return [*super().variables, *(v for memory in self._memories for v in memory.variables)]
 
     def make_room(self, count: int, training: bool) -> bool:
-        """Allocate the state of `count` sequences if there is not enough room yet.
+        """Allocate the state of `count` sequences, as zeros, if there is not enough room yet.
 
         In larger batches, the sequences beyond `count` always start from zeros.
 
@@ -74,7 +74,10 @@ class CarriesState(ConfiguredLayer):
         return keras.tree.map_structure(mask_stored_state, memory.state)
 
     def store_state(self, after: Tensors, batch: int | Tensor, training: bool) -> None:
-        """Store `after`, the state of `batch` sequences after their last step, for the next batch."""
+        """Store `after`, the state of `batch` sequences after their last step, for the next batch.
+
+        States of sequences for which there is no room are not stored.
+        """
         memory = self._memories[bool(training)]
         for variable, new_value in zip(
             memory.variables, keras.tree.flatten(after) if memory.variables else (), strict=True

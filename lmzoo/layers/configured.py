@@ -54,7 +54,7 @@ class ConfiguredLayer(keras.layers.Layer):
 
 
 def _serialize(value: Any) -> Any:
-    """Convert an attribute to a form that Keras can save: a dropout layer to its rate, dataclasses to dicts."""
+    """Convert an attribute to a form that Keras can save: a dropout layer to its rate, other objects to dicts."""
     if isinstance(value, Dropout):
         return value.rate
     if isinstance(value, keras.layers.Layer):

@@ -2,9 +2,9 @@
 
 Letters in shape comments: B texts, T tokens, C labels, S = C + 1 states: the labels and "no word".
 
-All functions take `scores`, float (B, T, S, S), computed by `TransitionScores`, and `words`, bool (B, T), True at the
-first token of each word. They skip all other tokens, such as padding and tokens that continue a word, so that each
-word's label follows the previous word's label.
+All public functions take `scores`, float (B, T, S, S), computed by `TransitionScores`, and `words`, bool (B, T), True
+at the first token of each word. They skip all other tokens, such as padding and tokens that continue a word, so that
+each word's label follows the previous word's label.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def negative_log_likelihood(scores: Tensor, labels: Tensor, words: Tensor) -> Te
 
 
 def compute_label_probabilities(scores: Tensor, words: Tensor) -> Tensor:
-    """Return the marginal probability of each word's labels, float32 (B, T, C), 0 where no word begins."""
+    """Return the marginal probabilities of each word's labels, float32 (B, T, C), with 0 where no word begins."""
     last_alpha, alphas = _compute_forward_variables(scores, words)  # (B, S), (T, B, S)
     step_scores, is_word = _to_time_major(scores, words)
 
@@ -108,7 +108,7 @@ def compute_label_probabilities(scores: Tensor, words: Tensor) -> Tensor:
 
 
 def find_best_labels(scores: Tensor, words: Tensor) -> Tensor:
-    """Return each text's most probable label sequence (Viterbi, 1967), int32 (B, T), C where no word begins."""
+    """Return each text's most probable label sequence (Viterbi, 1967), int32 (B, T), with C where no word begins."""
     no_word = scores.shape[-1] - 1
 
     def step(best_scores: Tensor, x: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:

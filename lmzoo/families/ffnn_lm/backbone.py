@@ -119,7 +119,7 @@ def _predict_vectors(
     """Return the vectors that predict the next words, float (B, T, H).
 
     Args:
-        x: float (B, T + window - 1, H), embeddings after `window - 1` positions of padding or earlier tokens.
+        x: float (B, T + window - 1, H), embeddings of T tokens after `window - 1` earlier tokens or zeros.
         window: number of words that predict the next word.
         intermediate_dense: hidden layer.
         output_dense: layer that projects the output of the hidden layer.

@@ -133,7 +133,7 @@ def make_embeddings(config: T5EncoderConfig, dtype: keras.DTypePolicy) -> Transf
 
 
 def make_bias(config: T5EncoderConfig, dtype: keras.DTypePolicy, name: str, causal: bool) -> RelativePositionBias:
-    """Return the position bias of the encoder or, if `causal`, of the decoder."""
+    """Return the layer that computes the position bias of the encoder or, if `causal`, of the decoder."""
     sizes = config.num_heads, config.num_buckets, config.max_distance
     return RelativePositionBias(*sizes, config.initializer_range, causal, dtype=dtype, name=name)
 
