@@ -18,7 +18,7 @@ _skips_values = ContextVar("skipped", default=False)
 
 @contextmanager
 def skip_initial_values() -> Iterator[None]:
-    """Leave weights that are created in the block uninitialized; assign them before use.
+    """Leave weights with an initializer of this module uninitialized in the block; assign them before use.
 
     Drawing millions of values takes longer than loading the values that replace them.
     """
@@ -35,7 +35,7 @@ class TruncatedNormal(keras.initializers.TruncatedNormal):
 
     Inside `skip_initial_values`, the values are arbitrary.
 
-    On JAX, the values are drawn by NumPy, since JAX would compile a program for each shape.
+    On JAX, NumPy draws the values if `seed` is an int or None, since JAX would compile a program for each shape.
 
     Call arguments: `shape`, `dtype`. Returns a tensor.
     """
@@ -61,7 +61,7 @@ class Orthogonal(keras.initializers.Orthogonal):
 
     Inside `skip_initial_values`, the values are arbitrary.
 
-    Values of 16-bit dtypes are drawn in float32, since no backend implements the decomposition for 16 bits.
+    Values of 16-bit dtypes are drawn in float32, since no backend implements the QR decomposition for 16 bits.
 
     Call arguments: `shape`, `dtype`. Returns a tensor.
     """

@@ -16,11 +16,11 @@ from lmzoo.layers.mask_values import MASKED, OUT_OF_SIGHT
 
 
 def prefers_blocks(length: int | Tensor, reach: int) -> bool:
-    """Return whether `attention_in_blocks` is expected to be faster than masking all pairs of positions.
+    """Return whether to use `attention_in_blocks` instead of masking all pairs of positions.
 
-    In sequences of up to three blocks, most pairs of positions see each other anyway. TensorFlow graphs in which the
-    length is a tensor use blocks at any length. Since a block is never longer than the sequence, they compute at most
-    three times as many scores for short sequences.
+    Blocks are not worthwhile in sequences of up to three blocks, where most pairs of positions see each other anyway.
+    If the length is a tensor, as in TensorFlow graphs, blocks are used at any length. Since a block is never longer
+    than the sequence, a sequence of up to `reach` positions then takes three times as many scores as with a mask.
     """
     return not isinstance(length, int) or length > 3 * reach
 
@@ -85,9 +85,9 @@ def _split_blocks(x: Tensor, num_blocks: int | Tensor, block_length: int | Tenso
 
 
 def _join_neighbors(blocks: Tensor, axis: int = 2) -> Tensor:
-    """Concatenate each inner block with its two neighbors along the axis after `axis`, the axis of blocks.
+    """Concatenate each inner block with its two neighbors, where `axis` is the axis of blocks.
 
-    (B, N, K + 2, C, D) becomes (B, N, K, 3C, D).
+    With `axis=2`, (B, N, K + 2, C, D) becomes (B, N, K, 3C, D).
     """
     num_blocks = ops.shape(blocks)[axis] - 2
     start = [0] * len(blocks.shape)
@@ -103,7 +103,7 @@ def _join_neighbors(blocks: Tensor, axis: int = 2) -> Tensor:
 def _make_mask_bias(
     mask: Tensor, num_blocks: int | Tensor, block_length: int | Tensor, num_extra: int | Tensor, reach: int
 ) -> Tensor:
-    """Return the bias that hides keys, float32 (B, 1, K, C, 3C), the broadcast sum of two smaller biases.
+    """Return the bias, float32 (B, 1, K, C, 3C), that hides padding and the keys out of reach.
 
     Args:
         mask: bool (B, T), True at real tokens.

@@ -1,4 +1,4 @@
-"""Bidirectional LSTMs with a projection; both directions run in one loop.
+"""Bidirectional LSTMs with an optional projection, whose two directions run in one loop.
 
 Letters in shape comments: T steps, B sequences, P width of inputs and outputs, D width of the memory.
 """
@@ -23,7 +23,7 @@ DIRECTIONS = ("forward", "backward")
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class BidirectionalLSTM(ConfiguredLayer):
-    """Bidirectional LSTM with a clipped memory and a clipped projection of its output (Sak et al., 2014).
+    """Bidirectional LSTM with optional clipping and an optional projection of its output (Sak et al., 2014).
 
     https://arxiv.org/abs/1402.1128
 
@@ -75,7 +75,7 @@ class BidirectionalLSTM(ConfiguredLayer):
         ]
 
     def call(self, forward: Tensor, backward: Tensor, state: Tensors) -> tuple[Tensors, Tensors]:
-        """Run both directions over their inputs."""
+        """Run both directions over their inputs, and return the outputs and the memories."""
         arguments: list[Tensor] = []
         forget_bias = np.repeat([0.0, 0.0, 1.0, 0.0], self.memory_dim)  # not part of the bias in checkpoints
         for inputs, weights, (memory, output) in zip((forward, backward), self.parts, state, strict=True):
@@ -93,7 +93,7 @@ class BidirectionalLSTM(ConfiguredLayer):
         return outputs_and_memories[:2], outputs_and_memories[2:]
 
     def compute_output_spec(self, forward: Tensor, backward: Tensor, state: Tensors) -> tuple[Tensors, Tensors]:
-        """Return the specs of the outputs, in the compute dtype, and of the memories, in `get_memory_dtype`."""
+        """Return the specs of the outputs, in the compute dtype, and of the memories; see `get_memory_dtype`."""
         memory_shape = (*forward.shape[:2], self.memory_dim)
         outputs = tuple(keras.KerasTensor(forward.shape, self.compute_dtype) for _ in DIRECTIONS)
         return outputs, tuple(keras.KerasTensor(memory_shape, get_memory_dtype(self.compute_dtype)) for _ in DIRECTIONS)
@@ -111,10 +111,10 @@ def make_lstm_recurrence(
 
     The arguments of that function are, for each LSTM: the inputs' part of the gates (T, B, 4D), in the order i, j, f,
     o; the recurrent kernel (P, 4D); the initial memory (B, D) and output (B, P); and optionally the projection (D, P).
-    The function returns the outputs of all LSTMs, (T, B, P) each, and then their memories, (T, B, D) each, through
-    which no gradient flows.
+    The function returns the outputs of all LSTMs, (T, B, P) each, and then their memories, (T, B, D) each.
 
-    The function has a custom gradient, since autodiff would add to the large gradients of the kernels at every step.
+    Except on torch, the function has a custom gradient, since autodiff would add to the large gradients of the kernels
+    at every step. No gradient flows through the memories then.
 
     Args:
         count: int, number of LSTMs.
@@ -244,7 +244,7 @@ def _clip(x: Tensor, limit: float | None) -> Tensor:
 
 
 def _compute_clip_gradient(gradient: Tensor, clipped_values: Tensor, limit: float | None) -> Tensor:
-    """Return the gradient of `_clip`'s argument, given the gradient of its result, and the result itself."""
+    """Return the gradient of `_clip`'s argument, given its result and the gradient of the result."""
     return gradient if limit is None else ops.where(ops.abs(clipped_values) < limit, gradient, 0)
 
 

@@ -20,8 +20,8 @@ class LayerNorm(keras.layers.LayerNormalization):
     """`keras.layers.LayerNormalization` (Ba et al., 2016), computed in at least float32.
 
     Arguments and results are the same as Keras'. TensorFlow does not fuse the gradients that it derives, so the layer
-    has a custom gradient on TensorFlow if only the last axis is normalized and there is a scale: forward and backward
-    passes then take three quarters of the time. With `center=False`, there is no bias `beta`.
+    has a custom gradient on TensorFlow if only the last axis is normalized, there is a scale and `rms_scaling` is off.
+    Forward and backward passes then take three quarters of the time. With `center=False`, there is no bias `beta`.
 
     Call argument: `inputs` float (..., H). Returns the same shape in the compute dtype.
     """
@@ -29,7 +29,10 @@ class LayerNorm(keras.layers.LayerNormalization):
     axis: Any
 
     def build(self, input_shape: Shape) -> None:
-        """Create the scale and the bias; if only the last axis is normalized, inputs may have any number of axes."""
+        """Create the scale and the bias.
+
+        If only the last axis is normalized, the layer accepts inputs with any number of axes.
+        """
         normalizes_last = self.axis in (-1, [-1])
         super().build(input_shape)
         if normalizes_last:  # Keras 3.16 counts the axis from the front, for inputs with as many axes as `input_shape`
@@ -52,7 +55,7 @@ class LayerNorm(keras.layers.LayerNormalization):
     def _normalize(
         self, x: Tensor, gamma: Tensor, beta: Tensor | None = None
     ) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, ...]]]:
-        """Return `x` normalized by TensorFlow ops, and the function that computes the gradients."""
+        """Return the normalized and scaled `x`, and a function that computes the gradients with TensorFlow."""
         import tensorflow as tf
 
         def mean(values: Tensor) -> Tensor:
@@ -117,7 +120,8 @@ class RMSNorm(ConfiguredLayer):
 def unit_vectors(x: Tensor) -> Tensor:
     """Return vectors (..., H) divided by their lengths, in float32; a vector of zeros stays zero.
 
-    The gradients of `keras.ops.normalize` are NaN where a vector is zero.
+    Vectors shorter than 1e-6 are divided by 1e-6. Unlike with `keras.ops.normalize`, the gradients are finite where a
+    vector is zero.
     """
     x = ops.cast(x, "float32")
     squared_lengths = ops.sum(ops.square(x), axis=-1, keepdims=True)  # (..., 1)

@@ -69,7 +69,7 @@ class MeanPooler(ConfiguredLayer):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class SquareRootMeanPooler(MeanPooler):
-    """Sum of the real tokens' vectors divided by the square root of their number; zeros without real tokens.
+    """Sum of the n real tokens' vectors divided by √n; zeros for a sequence without real tokens.
 
     Call arguments: `sequence` float (B, T, H), `padding_mask` int or bool (B, T). Returns float (B, H).
     """
@@ -82,9 +82,9 @@ class SquareRootMeanPooler(MeanPooler):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class WeightedMeanPooler(MeanPooler):
-    """Mean of the real tokens' vectors, weighted by position, counted from 1 (Muennighoff, 2022).
+    """Mean of the real tokens' vectors, weighted by position (Muennighoff, 2022).
 
-    A sequence without real tokens gets zeros.
+    Positions count the real tokens from 1. A sequence without real tokens gets zeros.
 
     Call arguments: `sequence` float (B, T, H), `padding_mask` int or bool (B, T). Returns float (B, H).
     """

@@ -100,7 +100,7 @@ class RelativePositionBias(ConfiguredLayer):
         return ops.transpose(chosen_bias, (0, 2, 1, 3))  # (B, N, M, T)
 
     def step_bias(self, index: int | Tensor, count: int | Tensor, length: int | Tensor) -> Tensor:
-        """Return the bias of new positions in sequences with a cache, float (1, N, S, T).
+        """Return the bias, float (1, N, S, T), for new positions in sequences with a cache.
 
         Args:
             index: int or int tensor (), position of the first query.
@@ -114,13 +114,13 @@ class RelativePositionBias(ConfiguredLayer):
         return ops.expand_dims(ops.transpose(bias, (2, 0, 1)), 0)
 
     def _compute_cyclic_buckets(self, length: int | Tensor) -> Tensor:
-        """Return the buckets of the distances 0, 1, ..., T - 1, T, 1 - T, ..., -1 from a query to a key: int (2T,)."""
+        """Return the buckets, int (2T,), of the distances 0, ..., T - 1, -T, 1 - T, ..., -1 from a query to a key."""
         distances = ops.arange(2 * length, dtype="int32")  # (2T,)
         is_after = ops.logical_and(distances > 0, distances < length)  # (2T,)
         return self._compute_buckets_at(ops.minimum(distances, 2 * length - distances), is_after)
 
     def _compute_buckets_at(self, distances: Tensor, is_after: Tensor) -> Tensor:
-        """Return the buckets of keys, int (...), given their distances from the query, int (...).
+        """Return the buckets of keys, int (...), given their absolute distances from the query, int (...).
 
         `is_after`, bool (...), is True for keys after the query.
         """

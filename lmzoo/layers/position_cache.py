@@ -1,4 +1,4 @@
-"""Reads and writes of caches that hold one vector per position, for step-by-step generation."""
+"""Reading and writing of caches with an entry for each position, for step-by-step generation."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}  # in /proc/cpuinfo
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """Return `a @ b` for matrices (n, k) and (k, m), using a CPU's bfloat16 instructions where JAX can.
+    """Return `a @ b` for matrices (n, k) and (k, m), on JAX with a CPU's bfloat16 instructions if possible.
 
     XLA uses a CPU's bfloat16 instructions only if the result is float32 and neither matrix is transposed. On CPUs with
     these instructions, JAX computes bfloat16 products and their gradients in that form and rounds the results as XLA
@@ -28,7 +28,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 
 
 def matmul_transposed(a: Tensor, b: Tensor) -> Tensor:
-    """Return `aᵀ @ b` for matrices (k, n) and (k, m), using a CPU's bfloat16 instructions where JAX can."""
+    """Return `aᵀ @ b` for matrices (k, n) and (k, m), on JAX with a CPU's bfloat16 instructions if possible."""
     if _is_faster_in_bfloat16(a, b.dtype):
         return _make_bfloat16_product()(_transpose_with_zeros(a, rows=_PADDING), b)[: a.shape[1]]
     return ops.matmul(ops.transpose(a), b)

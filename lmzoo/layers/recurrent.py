@@ -46,7 +46,7 @@ class RecurrentLayer(ConfiguredLayer):
     through which no gradient flows.
 
     Raises:
-        ValueError: If `cell` is unknown.
+        ValueError: If `cell` is unknown, or `weight_dropout` is out of range.
 
     Example:
 
@@ -69,7 +69,10 @@ class RecurrentLayer(ConfiguredLayer):
         self.tensor_lists = True  # see `scan`
 
     def build(self, inputs_shape: Shape, state_shape: Tensors = None) -> None:
-        """Create the weights; kernels have columns for the gates r, u, n of a GRU, or i, j, f, o of an LSTM."""
+        """Create the weights.
+
+        The columns of kernels are for the gates r, u and n of a GRU, or i, j, f and o of an LSTM.
+        """
         width = self.hidden_dim
         num_columns = CELLS[self.cell] * width
         self.kernel = self.add_weight((get_width(inputs_shape), num_columns), "glorot_uniform", name="kernel")
@@ -117,7 +120,7 @@ class RecurrentLayer(ConfiguredLayer):
 
 
 def _run_rnn(z: Tensor, kernel: Tensor, initial_output: Tensor, *, tensor_lists: bool) -> Tensor:
-    """Return the outputs of a simple RNN, (T, B, H), given `z`, (T, B, H), the inputs' part of the tanh's argument."""
+    """Return a simple RNN's outputs (T, B, H), given `z` (T, B, H), the inputs multiplied by W plus the bias."""
 
     def step(h: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
         h = ops.tanh(z + ops.matmul(h, kernel))  # (B, H)

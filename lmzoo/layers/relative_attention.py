@@ -67,8 +67,8 @@ class RelativeAttention(ConfiguredLayer):
     section 2.5).
 
     With `queries`, there are two streams with the same weights: a content stream, from `inputs`, and a query stream.
-    Queries are at chosen positions and attend to contents, but do not see the token at their own position unless
-    `query_mask` shows it. The result for a query that sees no key is zeros.
+    Queries are at chosen positions and attend to the contents that `query_mask` shows, usually not to the token at
+    their own position. The result for a query that sees no key is zeros.
 
     Args:
         num_heads: int, number of heads, N.
@@ -88,6 +88,9 @@ class RelativeAttention(ConfiguredLayer):
         memory: optional float (B, P, H), vectors that precede the inputs, used only for keys and values.
 
     Returns float (B, T, H); with `queries` also float (B, M, H).
+
+    Raises:
+        ValueError: If `hidden_dim` is not a multiple of `num_heads`.
 
     Example:
 
@@ -207,7 +210,7 @@ class RelativeAttention(ConfiguredLayer):
         return ops.cast(softmax_over_keys(scores), x.dtype)
 
     def scores(self, inputs: Tensor, encodings: Tensor, mask: Tensor, apart: Tensor) -> Tensor:
-        """Return the attention probabilities of the inputs in `call` without dropout, (B, N, T, T)."""
+        """Return the inputs' attention probabilities without memory and dropout, float (B, N, T, T)."""
         keys = ops.transpose(self.key(inputs), (0, 2, 3, 1))  # (B, N, D, T)
         distance_keys = ops.transpose(self.distance(encodings), (1, 2, 0))  # (N, D, R)
         return self._compute_probabilities(inputs, keys, distance_keys, mask, apart)

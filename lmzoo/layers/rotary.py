@@ -12,7 +12,7 @@ from lmzoo.common.tensor_types import Tensor
 
 
 def compute_rotation_rates(width: int, wavelength: float) -> np.ndarray:
-    """Return the angle between adjacent positions for each pair of entries, float32 (width / 2,).
+    """Return the angle between adjacent positions, float32 (width / 2,), for each pair of entries.
 
     Exponents, powers and quotients are each rounded to float32, as in PyTorch. At position 8,000 the last bit of a rate
     moves an angle by up to 1e-3, so only the same rounding reproduces the angles that models were trained with.

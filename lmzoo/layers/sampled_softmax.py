@@ -20,11 +20,10 @@ _EXCLUDED = -1e9  # a logit whose probability is 0 in float32
 
 
 def log_uniform_probabilities(ranks: Tensor, vocabulary_size: int) -> Tensor:
-    """Return the log-uniform probability of each word, given its frequency rank, float32 (n,).
+    """Return the probability of each word, float32 (n,), in the log-uniform distribution over frequency ranks.
 
-    The probability is ln((r + 2) / (r + 1)) / ln(V + 1) for rank r, which is about the relative frequency of a word
-    under Zipf's law.
-    The probabilities of all V ranks add up to 1.
+    The probability of rank r is ln((r + 2) / (r + 1)) / ln(V + 1), about the relative frequency of a word under Zipf's
+    law. The probabilities of all V ranks add up to 1.
 
     Args:
         ranks: int (n,), frequency ranks of n words, 0 for the most frequent word.
@@ -57,7 +56,7 @@ def draw_words(vocabulary_size: int, count: int, seed: Tensor) -> tuple[Tensor, 
 
 
 def log_inclusion_probabilities(ranks: Tensor, vocabulary_size: int, time: Tensor) -> Tensor:
-    """Return the log-probability that each word is in a sample, float32 (n,).
+    """Return the log-probability, float32 (n,), that each word is in a sample.
 
     Args:
         ranks: int (n,), frequency ranks of n words.
@@ -130,7 +129,7 @@ class SampledSoftmax(ConfiguredLayer):
         return ops.reshape(ops.where(targets >= 0, log_probabilities, 0.0), shape)
 
     def among(self, vectors: Tensor, targets: Tensor, sample: Tensor, time: Tensor) -> Tensor:
-        """Return each target's log-probability in a softmax over the target and a sample of words, float32 (N,).
+        """Return each target's log-probability, float32 (N,), in a softmax over the target and a sample of words.
 
         Args:
             vectors: float (N, P), hidden states that predict the targets.

@@ -33,7 +33,7 @@ class ScalarMix(ConfiguredLayer):
         parameters: floats, fixed scalars, one per layer; gamma is then 1, and nothing is trained.
 
     Call arguments: `layers`, a list or tuple of float (B, T, H), and `padding_mask`, bool or int (B, T), needed only
-    with `layer_norm`. Returns float (B, T, H). A single layer is only scaled by gamma.
+    with `layer_norm`. Returns float (B, T, H). The weight of a single layer is gamma.
 
     Raises:
         ValueError: If `layer_norm` is unknown, `l2_coefficient` is negative, `padding_mask` is missing with

@@ -17,7 +17,7 @@ def sublayers(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
 
 
 def named_sublayers(layer: keras.layers.Layer, prefix: str = "") -> Iterator[tuple[str, keras.layers.Layer]]:
-    """Yield the attribute path and the layer of each layer nested in `layer`, parents before children.
+    """Yield a pair of attribute path and layer for each layer nested in `layer`, parents before children.
 
     Args:
         layer: outermost layer, which is not yielded.
@@ -29,7 +29,7 @@ def named_sublayers(layer: keras.layers.Layer, prefix: str = "") -> Iterator[tup
 
 
 def list_children(layer: keras.layers.Layer) -> list[tuple[str, keras.layers.Layer]]:
-    """Return the name and layer of each attribute that is a layer, and of each layer in a list or dict attribute.
+    """Return a pair of name and layer for each layer in the public attributes, including in their lists and dicts.
 
     A model's children are the layers of its graph, then the layers in its attributes that are not part of the graph.
     """
@@ -44,7 +44,7 @@ def list_children(layer: keras.layers.Layer) -> list[tuple[str, keras.layers.Lay
 
 
 def _find_layers(prefix: str, items: Mapping[Any, Any]) -> Iterator[tuple[str, keras.layers.Layer]]:
-    """Yield the path and the layer of each layer in a dict, and in its nested lists and dicts."""
+    """Yield a pair of path and layer for each layer in a dict, and in its nested lists and dicts."""
     for key, value in items.items():
         name = f"{prefix}{key}"
         if isinstance(value, keras.layers.Layer):
@@ -56,7 +56,9 @@ def _find_layers(prefix: str, items: Mapping[Any, Any]) -> Iterator[tuple[str, k
 
 
 def get_stored_weights(model: keras.layers.Layer) -> list[tuple[str, Tensor]]:
-    """Return the paths and values of a model's weights, with low-rank updates added to all but int8 weights.
+    """Return the paths and values of a model's weights as files hold them.
+
+    Low-rank updates are added to the weights, except in quantized layers that store the updates separately.
 
     Args:
         model: a model or a layer with sublayers.
@@ -90,7 +92,7 @@ def get_quantizations(layer: keras.layers.Layer) -> list[dict[str, Any]]:
 
 
 def restore_quantizations(layer: keras.layers.Layer, states: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Prepare the layers in `layer` for the quantized weights and low-rank updates in the files.
+    """Prepare the layers in `layer` for quantized weights and low-rank updates that will be loaded.
 
     Args:
         layer: outermost layer.
@@ -115,7 +117,7 @@ def restore_quantizations(layer: keras.layers.Layer, states: Sequence[Mapping[st
 
 
 def _restore_quantized(layer: keras.layers.Layer, state: Mapping[str, Any]) -> None:
-    """Prepare a layer for its quantized weights and low-rank updates."""
+    """Prepare a layer for quantized weights and low-rank updates that will be loaded into it."""
     layer.dtype_policy = keras.dtype_policies.deserialize(state["dtype"])
     rank = state["lora_rank"]
     if not rank:

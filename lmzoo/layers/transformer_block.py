@@ -40,7 +40,7 @@ class TransformerBlock(ConfiguredLayer):
         hidden_dim: int, width H of the inputs and outputs.
         intermediate_dim: int, width of the feed-forward network's hidden layer.
         activation: str, activation of the feed-forward network; see `lmzoo.layers.get_activation`.
-        dropout: float, rate for both residual branches and for the attention probabilities.
+        dropout: float, rate for the residual branches and, by default, for the attention probabilities.
         layer_norm_epsilon: float, added to the variance in LayerNorm.
         initializer_range: float, standard deviation of the truncated normal initializer.
         mask: `"padding"` or `"causal"`, see `SelfAttention`.
@@ -67,6 +67,9 @@ class TransformerBlock(ConfiguredLayer):
 
     With `block.remat = True`, training stores only a block's inputs and outputs, and recomputes its activations in the
     backward pass; see `lmzoo.models.Backbone`.
+
+    Raises:
+        ValueError: If `norm` is unknown, or a block with `norm="post"` has no `attention_norm`.
     """
 
     remat = False
@@ -180,7 +183,8 @@ class TransformerBlock(ConfiguredLayer):
         """Return the hidden states at every position, or for `queries`; with `cache`, also the new cache.
 
         Raises:
-            ValueError: As in `SelfAttention.call`, or if a block that reads a source gets no `source` or `source_mask`.
+            ValueError: If `SelfAttention.call` raises one, or a block that reads a source gets no `source` or no
+                `source_mask`.
         """
         # Tensors that need gradients are arguments of `apply`: captured tensors get none in `recompute_in_backward`.
         optional_tensors = {"queries": queries, "source": None if isinstance(source, tuple) else source, "bias": bias}
@@ -240,7 +244,7 @@ class TransformerBlock(ConfiguredLayer):
         return self.output_layer_norm(x) if self.norm == "post" else x
 
     def _add(self, residual: Tensor, x: Tensor) -> Tensor:
-        """Return the residual sum, clipped to finite values in T5's float16 blocks, where it can overflow."""
+        """Return the residual sum, clipped to finite values with RMSNorm in float16 (T5), where it can overflow."""
         total = residual + x
         if not self.rms_norm or self.compute_dtype != "float16":
             return total
@@ -252,7 +256,7 @@ class TransformerBlock(ConfiguredLayer):
         return x if self.gate_dense is None else x * apply_dense(self.gate_dense, rows)
 
     def attend_to_itself(self, inputs: Tensor, padding_mask: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Return the vectors with which the block attends to its source, float (B, T, H), without dropout."""
+        """Return the queries of source attention, float (B, T, H), computed without dropout."""
         assert self.attention_layer_norm is not None
         assert self.source_layer_norm is not None
         if self.norm == "post":
@@ -263,7 +267,11 @@ class TransformerBlock(ConfiguredLayer):
     def _attend_to_source(
         self, x: Tensor, source: Tensor | Cache | None, mask: Tensor | None, training: bool
     ) -> Tensor:
-        """Return the output of source attention for `x`, (B, S, H); `source` is vectors or their keys and values."""
+        """Return the output of source attention for `x`, (B, S, H); `source` is vectors or their keys and values.
+
+        Raises:
+            ValueError: If `source` or `mask` is None.
+        """
         assert self.source_attention is not None
         if source is None or mask is None:
             raise ValueError("A block that reads a source needs `source` and `source_mask`.")

@@ -1,6 +1,7 @@
 r"""Reader and writer of ARPA files, the text format of n-gram models in SRILM and KenLM (see ngram-format(5)).
 
-Probabilities and backoff weights are base-10 logarithms. The counts of n-grams come first, then a section per order:
+Probabilities and backoff weights are base-10 logarithms. The file begins with the number of n-grams of each order;
+a section for each order follows:
 
     \data\
     ngram 1=5
@@ -45,7 +46,7 @@ _CHUNK_SIZE = 65_536  # n-grams written at once
 
 
 def write_arpa(path: str | Path, table: NgramTable, words: Sequence[str], verbose: bool = True) -> None:
-    """Write an n-gram model to an ARPA file with full precision, compressed if the name ends in ".gz".
+    """Write an n-gram model to an ARPA file, compressed if the name ends in ".gz", without loss of precision.
 
     Args:
         path: file to write; an existing file is replaced once the new file is complete.
@@ -165,7 +166,7 @@ class _Reader:
         return table, self.words
 
     def _read_section(self, order: int, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Read the N n-grams of an order.
+        """Read the N n-grams of an order; unigrams are added to the vocabulary.
 
         Returns:
             The tokens, int (N, order), the log10 probabilities, float (N,), and the log10 backoff weights, float (N,).
@@ -201,7 +202,11 @@ class _Reader:
     def _add_unigrams(
         self, table: NgramTable, tokens: np.ndarray, log10: np.ndarray, backoff: np.ndarray, first_line: int
     ) -> None:
-        """Add a file's unigrams, which begin on line `first_line`, to an empty table."""
+        """Add a file's unigrams, which begin on line `first_line`, to an empty table.
+
+        Raises:
+            ValueError: If a unigram is repeated, or `<s>` or `</s>` is missing.
+        """
         for word in SPECIAL[1:]:
             if self.tokens[word.encode()] not in tokens:
                 raise self._make_error(f"the 1-grams lack {word}")
@@ -216,7 +221,11 @@ class _Reader:
     def _add_ngrams(
         self, table: NgramTable, ngrams: np.ndarray, log10: np.ndarray, backoff: np.ndarray, first_line: int
     ) -> None:
-        """Add the n-grams of the next order to the table, in the order of their keys."""
+        """Add the n-grams of the next order to the table, in the order of their keys.
+
+        Raises:
+            ValueError: If an n-gram is repeated, or the table lacks its parent.
+        """
         parents = ngrams[:, 0].astype("int64")
         for n in range(2, ngrams.shape[1]):
             parents = table.find(n, parents, ngrams[:, n - 1])
@@ -255,7 +264,10 @@ class _Reader:
         return self.line.strip()
 
     def _read_filled_line(self) -> bytes:
-        """Read up to the next line that is not blank, and return it without surrounding spaces."""
+        """Read up to the next line that is not blank, and return it without surrounding spaces.
+
+        The result is empty at the end of the file.
+        """
         while not self._read_line() and self.line:
             pass
         return self.line.strip()

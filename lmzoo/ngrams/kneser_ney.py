@@ -57,6 +57,8 @@ class _Counts:
 def estimate(tokens: np.ndarray, vocabulary_size: int, order: int) -> tuple[NgramTable, list[Discounts]]:
     """Estimate an n-gram model from tokens.
 
+    Discounts that cannot be estimated are `FALLBACK`, with a warning except for unigrams of a model of higher order.
+
     Args:
         tokens: int32 (T,), the T tokens of all sentences; each sentence begins with `START` and ends with `END`.
         vocabulary_size: int, number of tokens in the vocabulary.

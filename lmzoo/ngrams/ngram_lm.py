@@ -81,7 +81,7 @@ class NgramLM:
             self._set_vocabulary(tokenizer, [*SPECIAL, *words])
 
     def _set_vocabulary(self, tokenizer: Tokenizer, words: list[str]) -> None:
-        """Set the vocabulary of the n-grams, and map the tokenizer's ids to these tokens."""
+        """Set the tokenizer and the vocabulary of the n-grams, and map the tokenizer's ids to n-gram tokens."""
         self.tokenizer = tokenizer
         self._words = words
         token_by_word = {word: token for token, word in enumerate(words)} | dict.fromkeys(SPECIAL, UNKNOWN)
@@ -168,11 +168,11 @@ class NgramLM:
 
         Returns:
             One list per text: `{"token": str, "start": int, "end": int, "log_probability": float}` for each token,
-            which is `text[start:end]`, and for the end of the sentence, `</s>`. Logarithms are natural. A token outside
+            found at `text[start:end]`, and for the end of the sentence, `</s>`. Logarithms are natural. A token outside
             of the vocabulary has the probability of `<unk>`.
 
         Raises:
-            TypeError: If a text is not a string; the message gives its position.
+            TypeError: If a text is of another type; the message gives its position.
             ValueError: If the model is not fitted.
         """
         self._check_fitted()
@@ -208,7 +208,7 @@ class NgramLM:
             max_new_tokens: int, maximum number of tokens to add to each prompt.
             sampler: how tokens are chosen: `"greedy"`, the most probable token; `"random"`, a random token;
                 `"top_k"`, a random token among the `top_k` most probable tokens; `"top_p"`, a random token among the
-                smallest set of tokens with total probability `top_p`. `<unk>` is never chosen.
+                smallest set of tokens with a total probability of at least `top_p`. `<unk>` is never chosen.
             temperature: float, divisor of log-probabilities for all samplers except `"greedy"`; below 1, probable
                 tokens become more probable.
             stop: string or strings. A continuation ends before the first of these strings, or at the end of the
@@ -216,7 +216,7 @@ class NgramLM:
                 `max_new_tokens` tokens.
             seed: int, seed of the samples; None for different samples in each call.
             top_k: int, number of tokens for `"top_k"`.
-            top_p: float in (0, 1], total probability for `"top_p"`.
+            top_p: float in (0, 1], minimum total probability for `"top_p"`.
 
         Returns:
             The continuation of each prompt, or of the single prompt; words are separated by spaces.
@@ -268,7 +268,7 @@ class NgramLM:
     # === Documents ===
 
     def _iterate_sentences(self, documents: Iterable[Any], as_words: bool, title: str, verbose: bool) -> Iterator[Any]:
-        """Iterate over the sentences of documents, as lists of words if `as_words` is True, and show progress."""
+        """Yield the sentences of documents, as lists of words if `as_words` else as strings, and show progress."""
         check_documents(documents)
         with progress_over(documents, title, "documents", verbose) as tracked_documents:
             if as_words:
@@ -279,7 +279,7 @@ class NgramLM:
                 reader.report(reader.count)
 
     def _encode_buffer(self, documents: Iterable[str | Document], title: str, verbose: bool) -> Iterator[np.ndarray]:
-        """Yield the tokens of documents in groups of sentences, as int32 arrays."""
+        """Yield arrays with the tokens of many sentences, int32 (T,), each sentence between `START` and `END`."""
         start_id = len(self._tokens) - 2
         end_id = len(self._tokens) - 1
         for group in group_items(
@@ -295,9 +295,9 @@ class NgramLM:
     # === Files ===
 
     def save(self, path: str | Path, verbose: bool = True) -> None:
-        """Write the model to an ARPA file, which SRILM and KenLM read, compressed if the name ends in ".gz".
+        """Write the model to an ARPA file, the format of SRILM and KenLM.
 
-        The file does not include the tokenizer.
+        The file is compressed if its name ends in ".gz". It does not include the tokenizer.
 
         Args:
             path: file to write; an existing file is replaced once the new file is complete.
@@ -316,8 +316,8 @@ class NgramLM:
 
         Args:
             path: path or URL (read by fsspec) of the file, which may be compressed by gzip or xz.
-            tokenizer: tokenizer of the tokens in the file, or None if they are words. If the model was estimated from
-                text that was split into words by rules other than lmzoo's, pass texts as lists of words.
+            tokenizer: tokenizer of the tokens in the file, or None if the tokens are words. If other software split the
+                training text into words by its own rules, pass texts to the model as lists of words.
             verbose: whether to show progress.
 
         Raises:

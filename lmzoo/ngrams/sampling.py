@@ -21,7 +21,7 @@ def make_sampler(
             token; "top_k" or "top_p" for a random token among the most probable tokens.
         temperature: float above 0, divisor of log-probabilities before sampling.
         top_k: int, number of tokens for "top_k".
-        top_p: float in (0, 1], total probability of the tokens for "top_p".
+        top_p: float in (0, 1], minimum total probability of the tokens for "top_p".
         rng: random generator for sampling.
 
     Raises:

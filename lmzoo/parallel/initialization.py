@@ -1,4 +1,4 @@
-"""Connecting the processes that train one model together."""
+"""Connection of the processes that train one model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def initialize(
 
     Call this in every process before any computation. `keras.distribution.list_devices()` then lists the devices of all
     processes. Unlike `keras.distribution.initialize`, this function stops waiting for unreachable processes, detects a
-    dead process within a minute, and compares the versions of lmzoo, Keras, JAX and numpy.
+    dead process within a minute, and compares the versions of lmzoo, Keras, JAX and numpy. It also gives all processes
+    the same random seed, and makes each process end at once after an uncaught error.
 
     Arguments that are None are read from the environment variables `KERAS_DISTRIBUTION_JOB_ADDRESSES`,
     `KERAS_DISTRIBUTION_NUM_PROCESSES` and `KERAS_DISTRIBUTION_PROCESS_ID`, as in Keras; if a variable is not set, JAX

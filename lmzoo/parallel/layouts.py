@@ -16,8 +16,9 @@ def layout_map(
 
     As in Megatron-LM (Shoeybi et al., 2019, https://arxiv.org/abs/1909.08053), embeddings are split along the
     vocabulary; the kernels of query, key, value and the first dense layer of a block along their columns; and the
-    kernels of the attention output and the second dense layer along their rows. LSTMs are split along their cells. A
-    weight that cannot be split evenly is copied to every device. The optimizer's state is split like the weights.
+    kernels of the attention output and the second dense layer along their rows. LSTMs are split along their cells. If
+    a weight cannot be split evenly, all weights of its kind are copied to every device. The optimizer's state is split
+    like the weights.
 
     Only the JAX backend supports such layouts; see `keras.distribution`.
 

@@ -64,7 +64,8 @@ def run_together(
         min_workers: int, minimum number of processes after the loss of a host; by default `workers`.
 
     Returns:
-        The exit code of process 0, or of another process that failed, whose error messages are then written as well.
+        The exit code of process 0, or of another process that failed, whose error messages are then written as well;
+        or 128 plus the number of the signal that ended the run.
 
     Raises:
         ImportError: If Ray or a dependency of Ray Train is not installed.
@@ -216,7 +217,7 @@ def _run_workers(config: dict[str, Any], worker_range: tuple[int, int], use_gpu:
 def _run_command(config: Mapping[str, Any]) -> None:
     """Run the command in a child process of this Ray Train worker.
 
-    Ray calls this function in a thread, which receives no signals.
+    Ray calls this function in a thread, which receives no signals, so it reads them from a queue.
 
     Raises:
         ChildProcessError: If the process dies, so that Ray Train restarts all workers.

@@ -31,7 +31,10 @@ def has_several_processes() -> bool:
 
 
 def process_index() -> int:
-    """Return the index of this process, or 0 if there is only one. Process 0 writes the files."""
+    """Return the index of this process, or 0 if there is only one process.
+
+    Process 0 is the one that writes files.
+    """
     if not has_several_processes():
         return 0
     import jax
@@ -74,7 +77,8 @@ def all_gather_on_jax(values: Any) -> np.ndarray:
 def convert_lost_process_errors() -> Iterator[None]:
     """Convert errors of JAX in the block to a `ProcessesError` if another process has ended.
 
-    After a `SystemExit` in the block, this process ends without waiting for the other processes, which wait for it.
+    After a `SystemExit` in the block, this process ends at once, since the other processes, for which JAX would wait,
+    are waiting for this process.
 
     Raises:
         ProcessesError: If an error was caused by the end of another process.
@@ -119,8 +123,8 @@ def check_same(**facts: Any) -> None:
         **facts: values to compare, by name; values that are not JSON are compared as strings.
 
     Raises:
-        ProcessesError: In all processes, if a process has other values than process 0; the message names the process
-            and shows the values.
+        ProcessesError: If a process has other values than process 0. All processes raise the error, whose message names
+            the process and shows the values.
     """
     if has_several_processes():
         compare_by_jax(facts)
@@ -133,8 +137,8 @@ def compare_by_jax(facts: Mapping[str, Any]) -> None:
         facts: values to compare, by name; values that are not JSON are compared as strings.
 
     Raises:
-        ProcessesError: In all processes, if a process has other values than process 0; the message names the process
-            and shows the values.
+        ProcessesError: If a process has other values than process 0. All processes raise the error, whose message names
+            the process and shows the values.
     """
     json_bytes = np.frombuffer(json.dumps(facts, default=str).encode(), "uint8")
     max_length = all_gather_on_jax(np.int32(len(json_bytes))).max()
@@ -163,7 +167,7 @@ def main_process_first() -> Iterator[None]:
     """Run the block in process 0 first, then in the other processes, which can use files that process 0 wrote.
 
     Raises:
-        ProcessesError: In the other processes, if process 0 failed.
+        ProcessesError: If process 0 failed; raised in the other processes.
     """
     is_main = process_index() == 0
     if not is_main and all_gather(0).any():

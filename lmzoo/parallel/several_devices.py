@@ -1,4 +1,4 @@
-"""Data-parallel training and prediction on JAX with batches of any size."""
+"""Training and prediction on several devices with JAX, with batches of any size."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ class SeveralDevicesModel(ChangingRanksModel):
     # The batch is the last argument: on JAX, the training state precedes it.
 
     def train_step(self, *args: Any) -> Any:
-        """Train on a batch, split between the devices."""
+        """Train on a batch, which is split between the devices if possible."""
         return super().train_step(*args[:-1], split_evenly(args[-1]))
 
     def test_step(self, *args: Any) -> Any:
-        """Evaluate a batch, split between the devices."""
+        """Evaluate a batch, which is split between the devices if possible."""
         return super().test_step(*args[:-1], split_evenly(args[-1]))
 
     def predict_step(self, *args: Any) -> Any:
-        """Predict for a batch, split between the devices, and return all outputs in every process."""
+        """Predict for a batch, split between the devices if possible, and return all outputs in every process."""
         step_result = super().predict_step(*args[:-1], split_evenly(args[-1]))
         if not has_several_processes():
             return step_result
@@ -97,7 +97,7 @@ class WholeBatches(keras.distribution.ModelParallel):
         return self.distribution.get_variable_layout(variable)
 
     def get_tensor_layout(self, path: str) -> keras.distribution.TensorLayout | None:
-        """Return the wrapped distribution's layout of a tensor inside the model, or None if it has none."""
+        """Return the wrapped distribution's layout of a tensor inside the model, or None if there is none."""
         return self.distribution.get_tensor_layout(path)
 
     def split(self, array: Tensor | None) -> Tensor | None:
@@ -110,7 +110,10 @@ class WholeBatches(keras.distribution.ModelParallel):
 
 @contextlib.contextmanager
 def give_whole_batches() -> Iterator[None]:
-    """Give every device whole batches while the block runs, for `split_evenly` to split."""
+    """Give every device whole batches in the block, for `split_evenly` to split, and convert errors of lost processes.
+
+    Without a `keras.distribution`, the block runs unchanged.
+    """
     distribution = keras.distribution.distribution()
     if distribution is None or isinstance(distribution, WholeBatches):
         yield
@@ -120,7 +123,10 @@ def give_whole_batches() -> Iterator[None]:
 
 
 def split_evenly(batch: Tensors) -> Tensors:
-    """Split each array in a batch between the devices, unless it cannot be split evenly."""
+    """Split each array in a batch between the devices if it can be split evenly.
+
+    Outside of `give_whole_batches`, the batch is returned unchanged.
+    """
     distribution = keras.distribution.distribution()
     if not isinstance(distribution, WholeBatches):
         return batch

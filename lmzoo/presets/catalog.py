@@ -92,7 +92,7 @@ def list_presets() -> dict[str, PresetInfo]:
 
 
 class PresetsOfClass:
-    """Descriptor of the class attribute `presets`, as in KerasHub: the presets that the class can load, by name."""
+    """Descriptor of the class attribute `presets`, a dict of the presets that the class can load, as in KerasHub."""
 
     def __get__(self, instance: object, cls: type) -> dict[str, PresetInfo]:
         """Return the result of the class's own `list_presets`, or else of the function `list_presets`."""
@@ -100,7 +100,7 @@ class PresetsOfClass:
 
 
 def resolve(preset: str | os.PathLike[str]) -> Path:
-    """Return the directory of a preset, after downloading it if necessary, without checking its files.
+    """Return the directory of a preset, after downloading it if necessary, without comparing files with the manifest.
 
     Args:
         preset: Name, handle or path, as for `open_preset`.
@@ -122,7 +122,7 @@ def resolve(preset: str | os.PathLike[str]) -> Path:
 
 
 def find_local_directory(preset: str | os.PathLike[str]) -> Path | None:
-    """Return the directory of a preset on this machine, or None if the preset requires a download.
+    """Return the directory of a shipped or local preset, or None for a preset to download, even if it is cached.
 
     Args:
         preset: Name, handle or path, as for `open_preset`.
@@ -193,7 +193,7 @@ def _log_unchecked(directory: Path) -> None:
 
 
 def _find_shipped_root() -> Path:
-    """Return the directory of shipped presets: inside an installed package, at the top level of a clone."""
+    """Return the directory of shipped presets: inside an installed package, or at the top level of a clone."""
     packaged_root = _PACKAGE / "shipped"
     repository = _PACKAGE.parents[1]
     # Without the second condition an installed package would use site-packages/presets, which other packages may own.
@@ -205,7 +205,7 @@ def _find_shipped_root() -> Path:
 
 
 def _find_directories() -> dict[str, Path]:
-    """Return the directories of the presets on this machine, by name, except hidden ones, which are incomplete."""
+    """Return the directories of the shipped and local presets by name, skipping hidden (incomplete) directories."""
     extra_roots = [
         Path(root).expanduser().resolve() for root in os.environ.get("LMZOO_PRESETS", "").split(os.pathsep) if root
     ]

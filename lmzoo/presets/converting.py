@@ -26,12 +26,12 @@ def save_checkpoint(
 ) -> None:
     """Write a model and its tokenizer in the format of another library.
 
-    Some formats always use the tanh approximation of GELU: KerasHub's for BERT and ALBERT, and Google's for ALBERT. If
-    the model has the exact GELU, a warning states how much its results change.
+    Two formats always use the tanh approximation of GELU: "keras_hub" for BERT and ALBERT, and "tf1" for ALBERT. If the
+    model has the exact GELU, a warning states how much its results change.
 
     Args:
         model: Backbone or task.
-        directory: Directory to write. An existing one stays unchanged if writing fails.
+        directory: Directory to write. An existing directory stays unchanged if writing fails.
         to: `"hf"` for transformers and, for a `TextEmbedder`, Sentence Transformers; `"keras_hub"` for KerasHub
             (backbones, and embedders of BERT); `"tf1"` for the original code of BERT, ALBERT and XLNet; `"bilm"` for
             ELMo in AllenNLP and bilm-tf; `"keras"` for a preset of lmzoo.
@@ -39,6 +39,7 @@ def save_checkpoint(
         preprocessor: Preprocessor whose tokenizer to write, by default the task's.
 
     Raises:
+        FileExistsError: If `directory` exists, and `overwrite` is False or the directory is of another kind.
         ValueError: If the format is unknown or cannot hold the model.
 
     Example:
@@ -70,7 +71,8 @@ def convert(
         family: Name of the family, such as "bert", for a checkpoint that does not specify it.
 
     Raises:
-        ValueError: If the source cannot be loaded, or the format cannot hold the model.
+        FileExistsError: If `target` exists, and `overwrite` is False or the directory is of another kind.
+        ValueError: If the source cannot be loaded, or the format is unknown or cannot hold the model.
 
     Example:
 

@@ -54,8 +54,8 @@ class PublishedPreset(TypedDict, total=False):
 
     `family`, `parameter_count`, `languages`, `license` and `description` have the same meaning as in a preset's
     metadata.json. `size_bytes` is the total size of the files. `revision` is for Hugging Face repositories. `size` and
-    `sha256` are those of an archive. `files` maps file names to entries: a file with a `url` is downloaded from there,
-    not as part of an archive; other files are verified after the download.
+    `sha256` describe the archive if `handle` is the URL of an archive. `files` maps file names to entries: a file with
+    a `url` is downloaded from there, not as part of an archive; other files are verified after the download.
     """
 
     family: str

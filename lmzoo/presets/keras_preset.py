@@ -90,7 +90,7 @@ class KerasPreset:
 
     @property
     def task_names(self) -> list[str]:
-        """Names of the tasks in a preset with several tasks."""
+        """Names of the tasks in a preset with several tasks; an empty list for other presets."""
         return sorted(path.parent.name for path in (self.directory / HEADS_DIR).glob(f"*/{TASK_FILE}"))
 
     @property
@@ -113,7 +113,7 @@ class KerasPreset:
 
     @functools.cached_property
     def _stored_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of the backbone's weights, and of the scales of int8 weights, by their paths in the file."""
+        """Shapes of the backbone's weights, and of the scales of int8 weights, by path in the file."""
         import h5py
 
         path = self.directory / MODEL_WEIGHTS_FILE
@@ -136,7 +136,7 @@ class KerasPreset:
                 with the configuration first.
 
         Raises:
-            PresetError: If the configuration describes a far larger model than the stored weights.
+            PresetError: If the configuration is invalid, or describes a far larger model than the stored weights.
         """
         config_path = self.directory / CONFIG_FILE
         with add_file_to_errors(config_path):
@@ -215,7 +215,7 @@ class KerasPreset:
     def _check_shapes(self, backbone: keras.Model) -> None:
         """Compare the number and the shapes of stored weights with the backbone's.
 
-        Keras might load only some of the weights, or fail without a clear message.
+        Without this check, Keras might load only some of the weights, or fail without a clear message.
 
         Raises:
             PresetError: If the numbers or the shapes differ.
@@ -324,9 +324,12 @@ class KerasPreset:
 
 
 def _build_text_part(serialized_part: JsonObject, base: type[_Part], json_path: Path) -> _Part:
-    """Build a preprocessor or tokenizer from its configuration; its class must be registered with Keras.
+    """Build a preprocessor or tokenizer from its configuration.
 
     Keras' own deserialization is not used, since it may call any function that the file names.
+
+    Raises:
+        PresetError: If the class is not registered with Keras.
     """
     name = serialized_part.get("registered_name")
     cls = _find_registered(name, base)
@@ -381,9 +384,9 @@ def save_preset(
 
     Raises:
         FileExistsError: If `directory` exists, and `overwrite` is False or the directory is not a preset.
-        ValueError: If a class is not registered with Keras, `weights_dtype` is unknown, `tasks` is not a dict or is
-            empty, an entry is not a task on the backbone, two tasks have different tokenizers, a name cannot be the
-            name of a directory, or two names differ only in case.
+        ValueError: If a class is not registered with Keras, a task has no `head_kind`, `weights_dtype` is unknown,
+            `tasks` is not a dict or is empty, an entry is not a task on the backbone, two tasks have different
+            tokenizers, a name cannot be the name of a directory, or two names differ only in case.
     """
     require(weights_dtype in WEIGHTS_DTYPES, "weights_dtype", f"one of {', '.join(WEIGHTS_DTYPES)}", weights_dtype)
     if preprocessor is not None:
@@ -428,8 +431,9 @@ def _check_tasks(backbone: keras.Model, tasks: Mapping[str, HasHead]) -> None:
     """Check that `tasks` can be written into one preset.
 
     Raises:
-        ValueError: If `tasks` is not a dict or is empty, an entry is not a task on the backbone, two tasks have
-            different tokenizers, a name cannot be the name of a directory, or two names differ only in case.
+        ValueError: If `tasks` is not a dict or is empty, an entry is not a task on the backbone, a class is not
+            registered with Keras, two tasks have different tokenizers, a name cannot be the name of a directory, or two
+            names differ only in case.
     """
     is_nonempty_dict = isinstance(tasks, Mapping) and tasks
     require(is_nonempty_dict, "tasks", "a dict of at least one task by its name, or None", tasks)

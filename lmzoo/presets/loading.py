@@ -123,7 +123,7 @@ def load_task(
         backbone_class: Expected class of the backbone, or a base class of it.
         load_weights: Whether to load the weights; if False, they are random.
         backbone_overrides: Constructor arguments of the backbone that replace the stored ones.
-        sequence_length: Maximum number of tokens in a sequence, or None for the stored one.
+        sequence_length: Maximum number of tokens in a sequence, or None for the stored maximum.
         preprocessor: Preprocessor of the task, or None for the stored one.
         family: Name of the family, such as "bert", for a checkpoint that does not specify it.
         task: Name of the task to load from a preset with several tasks, or None.
@@ -192,9 +192,9 @@ def _choose_head(
         load_weights: Whether the weights will be loaded.
 
     Raises:
-        PresetError: If `task_kwargs` does not request a new head, and either the stored head's kind is easily confused
-            with the task's, such as regression with classification, or the task has classes but another head is
-            stored.
+        PresetError: If weights will be loaded, `task_kwargs` does not request a new head, and either the stored head's
+            kind is easily confused with the task's, such as regression with classification, or the task has classes but
+            another head is stored.
     """
     arguments = source.get_head_arguments(cls)
     kind = source.head
@@ -235,7 +235,7 @@ def _find_stored_task(source: Source, preset: str | Path) -> type[HasHead]:
     """Return the class of the stored task.
 
     Raises:
-        PresetError: If no task is stored, or its class is not registered.
+        PresetError: If no task is stored, several tasks are stored and none is chosen, or the class is not registered.
     """
     # A class that is not registered may have a head of its base class's kind, but its own methods.
     task_class = source.task_class if isinstance(source, KerasPreset) else get_task_class(source.head)
@@ -289,7 +289,7 @@ def _describe_new_parts(paths: Collection[str], preset: str | Path) -> str:
 
 
 def _get_recipe_arguments(backbone: keras.Model, cls: type[HasHead]) -> Arguments:
-    """Return the constructor arguments of a task that are set by the backbone's fine-tuning recipe."""
+    """Return the task's `pooling` argument from the backbone's fine-tuning recipe, or {} if either has none."""
     recipe = backbone.fine_tuning.get(cls.head_kind)
     takes_pooling = "pooling" in inspect.signature(cls).parameters
     return {"pooling": recipe.pooling} if recipe and recipe.pooling and takes_pooling else {}
@@ -329,7 +329,7 @@ def _changes_objective(stored_arguments: Arguments, task_kwargs: Arguments, defa
 
 
 def _changes_classes(stored_arguments: Arguments, task_kwargs: Arguments) -> bool:
-    """Return whether the passed arguments request classes that differ from the stored head's."""
+    """Return whether `num_classes`, or other `labels` or another `vocabulary` than the stored ones, were passed."""
     labels = task_kwargs.get("labels")
     if labels is not None and not isinstance(labels, Collection):
         return True  # invalid, which the constructor reports

@@ -47,7 +47,7 @@ class Source(Protocol):
                 with the configuration first.
 
         Raises:
-            PresetError: If the configuration describes a far larger model than the stored weights.
+            PresetError: If the configuration is invalid, or describes a far larger model than the stored weights.
         """
 
     def get_head_arguments(self, cls: type[HasHead]) -> Arguments | None:
@@ -103,7 +103,8 @@ def open_source(preset: str | Path, family: str | None = None, task: str | None 
         task: Name of the task to load from a preset with several tasks, or None.
 
     Raises:
-        ValueError: If `family` is unknown or is not the model's family, or the preset has no task named `task`.
+        ValueError: If the preset cannot be opened or has no task named `task`, or `family` is unknown or is not the
+            model's family.
     """
     require(family is None or family in families(), "family", f"one of {', '.join(families())}", family)
     files = JsonFiles(open_preset(preset))

@@ -56,7 +56,7 @@ def load_preprocessor(
         preset: Name, handle or path, as for `from_preset`.
         cls: Expected class of the preprocessor, or a base class of it.
         family: Name of the family, such as "bert", for a checkpoint that does not specify it.
-        sequence_length: Maximum number of tokens in a sequence, or None for the stored one.
+        sequence_length: Maximum number of tokens in a sequence, or None for the stored maximum.
 
     Raises:
         ValueError: If there is no supported preprocessor, it is of a different class, or `sequence_length` is invalid.

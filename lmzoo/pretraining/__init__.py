@@ -1,4 +1,4 @@
-"""Pre-training of all families from text files to a preset; `lmzoo pretrain` on the command line."""
+"""Pre-training of models from text files to a preset, also available as the command `lmzoo pretrain`."""
 
 from lmzoo.pretraining.pretrain import pretrain
 from lmzoo.pretraining.recipe import Recipe

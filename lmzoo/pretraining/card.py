@@ -25,7 +25,7 @@ _PLOT_FILE = "loss.png"
 def write_card(
     task: Task, folder: Path, name: str, recipe: Recipe, facts: Facts, metadata: Mapping[str, Any], log: Path
 ) -> None:
-    """Write a model card and, if matplotlib is installed, a plot of the loss.
+    """Write a model card and, if matplotlib is installed and the log has rows, a plot of the loss or perplexity.
 
     Args:
         task: the pre-trained model.

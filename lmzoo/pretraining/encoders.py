@@ -1,4 +1,4 @@
-"""Pre-training of Transformers: encoders, decoders and encoder-decoders.
+"""Pre-training of encoders, decoders (including LSTM and feed-forward language models) and encoder-decoders.
 
 Encoders learn from masked tokens and pairs of segments, decoders from next tokens, encoder-decoders from dropped spans.
 """
@@ -51,7 +51,7 @@ _MAX_HELD_OUT = 1024  # number of sequences to evaluate on
 def train_encoder(
     run: Run, train: Sequence[TrainingDocuments], held_out: Sequence[TrainingDocuments]
 ) -> tuple[Task, Facts]:
-    """Train a Transformer on the documents of one or more texts, and evaluate it on held-out documents.
+    """Train an encoder, decoder or encoder-decoder on one or more texts, and evaluate it on held-out documents.
 
     Args:
         run: settings and files of the run.
@@ -64,6 +64,7 @@ def train_encoder(
     Raises:
         InterruptedError: After SIGTERM.
         KeyboardInterrupt: After Ctrl-C.
+        ValueError: If a text is too short for a sequence, or the training is too short for the schedule "wsd".
     """
     recipe = run.recipe
     with main_process_first():
@@ -361,7 +362,7 @@ def _load_or_train_tokenizer(run: Run, texts: Sequence[TrainingDocuments]) -> To
 
 
 def build_encoder_backbone(recipe: Recipe, vocabulary_size: int) -> Backbone:
-    """Build the backbone of a recipe with random weights."""
+    """Build the backbone that a recipe describes, with random weights."""
     common_settings: dict[str, Any] = {"dtype": recipe.dtype, "remat": recipe.remat}
     if recipe.init is not None:
         return Backbone.from_preset(recipe.init, load_weights=False, dropout=0.0, **common_settings)
@@ -389,7 +390,7 @@ def build_encoder_backbone(recipe: Recipe, vocabulary_size: int) -> Backbone:
 def _load_model(preset: str, recipe: Recipe) -> Task:
     """Load a preset's model with the heads that the recipe trains; missing heads get random weights.
 
-    With the objective "auto", the stored heads determine the objective.
+    With the objective "auto", the stored heads determine the objective or, for "plm" and "rtd", the family does.
     """
     source = open_source(preset)
     family_objective = recipe.family_record.objective
@@ -508,5 +509,5 @@ def _pack_corpus(model: Task, corpus: TokenCorpus, length: int, passes: int, run
 
 
 def sample_sequences(sequences: EncodedTexts, count: int) -> EncodedTexts:
-    """Return a random sample of at most `count` sequences in their order; every call draws the same sample."""
+    """Return a random sample of at most `count` sequences in their original order; every call draws the same sample."""
     return sequences.select(np.sort(np.random.default_rng(0).permutation(len(sequences))[:count]))

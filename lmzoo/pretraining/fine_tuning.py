@@ -18,7 +18,7 @@ def choose_recipes_by_size(task: Task) -> dict[str, FineTuningRecipe]:
     The peak learning rate is a power of the width: 1e-3 at a width of 128, from a search for the shipped presets, and
     5e-5 at a width of 768 (Devlin et al., 2019). Classifiers use the mean over tokens, which was better in the search.
     Models of width 512 or more use the first token instead if an objective has trained its vector, or the last token if
-    they are causal. Other heads have the family's own recipe (`usual_recipes`), if there is one.
+    they are causal. Heads without a recipe by size have the family's own recipe (`usual_recipes`), if there is one.
 
     Args:
         task: the pre-trained model.

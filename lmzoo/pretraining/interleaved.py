@@ -58,7 +58,7 @@ class MixedBatches(LengthBatches):
         return [indices[begin : begin + batch_size] for begin in rng.permutation(range(0, num_sequences, batch_size))]
 
     def _read_text(self, text_index: int, first: int, last: int) -> np.ndarray:
-        """Return the indices of the sequences at positions `first` up to `last` of a text's endless stream, int64."""
+        """Return the indices, int64, of the sequences at positions `first` to `last - 1` of a text's endless stream."""
         text_begin = self.splits[text_index]
         num_sequences = int(self.splits[text_index + 1] - self.splits[text_index])
         index_blocks = [np.zeros(0, "int64")]

@@ -1,4 +1,4 @@
-"""Pre-training of bidirectional language models on words, such as ELMo."""
+"""Pre-training of bidirectional language models that predict words, such as ELMo."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WORD_SIZES = {
 
 
 def build_language_model_backbone(recipe: Recipe) -> Backbone:
-    """Build the backbone of a recipe with random weights."""
+    """Build the backbone that a recipe describes, with random weights."""
     lstm_dim, projection_dim, filters = WORD_SIZES[recipe.size]
     return recipe.family_record.backbone(
         lstm_dim=lstm_dim, projection_dim=projection_dim, filters=filters, dropout=0.1, dtype=recipe.dtype

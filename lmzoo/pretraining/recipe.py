@@ -45,8 +45,8 @@ class Method:
         words: bool, whether the model predicts words in texts of any length, instead of tokens in packed sequences.
         causal: bool, whether the model predicts next tokens in full sequences, instead of masked tokens.
         spans: bool, whether the model generates the spans dropped from full sequences, instead of masked tokens.
-        unused: names of the recipe fields that the method ignores.
-        reason: str, reason for ignoring these fields.
+        unused: names of the recipe fields that do not apply to the method, and must have their defaults.
+        reason: str, reason why these fields do not apply, for messages.
     """
 
     learns: str
@@ -251,7 +251,7 @@ class Recipe:
         """Number of layers and width that `size` stands for.
 
         Raises:
-            ValueError: If `size` is neither a name nor layers and width.
+            ValueError: If `size` is neither a name nor layers and width, or the width is not a multiple of 64.
         """
         if self.size in SIZES:
             return SIZES[self.size]
@@ -293,7 +293,7 @@ class Recipe:
         """Check that the family supports the fields that are set.
 
         Raises:
-            ValueError: If the family ignores or does not support a field that is set.
+            ValueError: If a field that is set does not apply to the family, or its value is not supported.
         """
         defaults = _get_defaults()
         unused_fields = [name for name in self.method.unused if getattr(self, name) != defaults[name]]

@@ -33,7 +33,7 @@ class Facts(TypedDict):
 
     Attributes:
         scores: scores on the held-out text by name; for a mixture, weighted means over its texts.
-        of_texts: for a mixture, scores by name on each text.
+        of_texts: for a mixture, dict from the name of each text to its scores by name; otherwise empty.
         text: str, description of the text to train on.
         held_out: str, description of the held-out text.
         tokens: float, number of tokens seen in training.
@@ -170,7 +170,7 @@ class _EndingCheckpoint(ResumableCheckpoint):
         raise error_class(f"Stopped after step {steps:,}. The same command continues from {self.run.work}.")
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
-        """Count the step, and also save the state after the last batch and before the decay."""
+        """Count the step, also save the state before the decay and after the last batch, and then end the training."""
         super().on_train_batch_end(batch, logs)
         is_last = self._done == self.last
         if self._done % self._steps and (is_last or self._done == self.decay):

@@ -35,7 +35,7 @@ class TextSource:
         share: float, fraction of the tokens of a mixture.
 
     Raises:
-        TypeError: If the source cannot be iterated over several times.
+        TypeError: If the source is a dict or a table, or cannot be iterated over several times.
     """
 
     def __init__(
@@ -62,11 +62,13 @@ class TextSource:
         return split_documents(self._source, self._field, self._split)
 
     def files(self) -> list[str]:
-        """Return the paths of all files; an empty list for documents in memory."""
+        """Return the paths of all files, or an empty list for documents in memory."""
         return [path for source in self._source for path in text_files(source)] if self.in_files else []
 
     def identity(self) -> dict[str, object]:
-        """Return values that identify the text in a saved run, with a digest of its files' beginnings or its documents.
+        """Return values that identify the text in a saved run: sizes and a digest of files, or a digest of documents.
+
+        The digest of a file covers its name, its size and its first 64 kB.
 
         Raises:
             FileNotFoundError: If a file does not exist.
@@ -146,7 +148,7 @@ def read_texts(source: Any, field: str = "text", split: bool = True) -> list[Tex
     Raises:
         FileNotFoundError: If a file of a mixture does not exist.
         TypeError: If the source cannot be iterated over several times, or a mixture has keys that are not paths.
-        ValueError: If a weight is not above 0, or a file belongs to two texts.
+        ValueError: If a mixture is empty, a weight is not a finite number above 0, or a file belongs to two texts.
     """
     if not isinstance(source, Mapping):
         return [TextSource(source, field, split)]

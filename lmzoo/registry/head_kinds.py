@@ -91,9 +91,9 @@ def get_task_class(kind: str | None) -> type[HasHead] | None:
 
 
 def find_task_for_head(kind: str | None) -> type[HasHead] | None:
-    """Return the task class that loads a stored head of the given kind, or None if no class loads it.
+    """Return the task class to load for a stored head of the given kind, or None if no class is registered.
 
-    If the head is `replaceable`, a task that reads part of it takes precedence over the task registered for it.
+    If the registered class is `replaceable`, a task that reads part of the head takes precedence.
     """
     task_class = get_task_class(kind)
     reading_tasks = [candidate for candidate in _TASKS.values() if kind in candidate.reads_heads]
