@@ -1,4 +1,4 @@
-"""Conversion of sets of classes, the labels of examples with several classes, to indicators."""
+"""Conversion of multi-label targets, a set of classes for each example, to arrays of indicators."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ def encode_label_sets(y: Labels, num_classes: int, labels: Sequence[str] | None)
     """Convert sets of classes to indicators, float32 (n, C), 1 where an example has the class and 0 elsewhere.
 
     Args:
-        y: a list, tuple or set of class numbers or names for each of n examples, possibly empty; or an array (n, C) of
-            zeros and ones.
+        y: for each of n examples, a list, tuple or set of class numbers or names, which may be empty; or an array
+            (n, C) of zeros and ones.
         num_classes: int, number C of classes of the model.
         labels: names of the classes, or None.
 
     Raises:
-        TypeError: If `y` is not a list or an array, or if an entry is not a collection of classes; the message names
-            its position.
-        ValueError: For a class that the model does not have, or that an example has twice (the message names its
-            position), or for an array of another shape or with values other than 0 and 1.
+        TypeError: If `y` is not a list or an array; or if an entry is not a collection of class numbers or names (the
+            message names its position).
+        ValueError: If the model lacks a class, or an example has a class twice (the message names the position); if an
+            array has another shape or values other than 0 and 1; or if the labels of a model with two classes are
+            probably rows of zeros and ones.
     """
     y = y.to_list() if hasattr(y, "to_list") else y  # a ragged tensor, or a pandas Series
     check_listed(y)

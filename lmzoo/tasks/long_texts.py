@@ -31,14 +31,14 @@ class LongTextTask(Task):
     concatenated. In `predict`, the windows of all texts are batched by length instead.
 
     A subclass takes `windows` and `stride` in its constructor, and stores them as attributes. It may define
-    `window_pooling`, `finish_pooled`, and `named_answers` to export its answers.
+    `window_pooling` and `finish_pooled`. To export its answers, it defines `named_answers`.
     """
 
     window_pooling: str = "mean"  # "mean" or "max" over the windows of a text, for outputs per text
 
     @property
     def input_spec(self) -> Any:
-        """The specs with which Keras checks inputs; None with `windows`, when inputs may have an axis of windows."""
+        """The specs with which Keras checks inputs; None with `windows`, as inputs may then have an axis of windows."""
         return None if self.windows is not None else super().input_spec
 
     def encode_inputs(self, x: Texts) -> EncodedInputs:
@@ -49,7 +49,7 @@ class LongTextTask(Task):
 
         Args:
             x: texts or pairs; encoded texts are returned unchanged.
-            prompt: the prompt with which each first text begins; every window repeats it.
+            prompt: the prompt that each first text already begins with; every window repeats it.
         """
         if self.windows is None or isinstance(x, Encoded):
             return super().encode_inputs(x)
@@ -93,7 +93,7 @@ class LongTextTask(Task):
         return ops.sum(outputs * ops.expand_dims(shares, 2), axis=1)
 
     def finish_pooled(self, outputs: Tensor) -> Tensor:
-        """Return the outputs of texts, (B, C), given the pooled outputs of their windows, by default unchanged."""
+        """Convert pooled outputs of windows, (B, C), to outputs of texts; by default, return them unchanged."""
         return outputs
 
     def predict_encoded(self, encoded: EncodedInputs, batch_size: int, **kwargs: Any) -> Tensors:
@@ -106,7 +106,11 @@ class LongTextTask(Task):
         return ops.convert_to_numpy(self.finish_pooled(pooled_outputs))
 
     def named_answers(self, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Convert the model's outputs to the exported model's answers, a dict of tensors, in TensorFlow ops."""
+        """Convert the model's outputs to the exported model's answers, a dict of tensors, in TensorFlow ops.
+
+        Raises:
+            NotImplementedError: If the subclass does not define this method.
+        """
         raise NotImplementedError(f"{type(self).__name__} must define `named_answers`.")
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

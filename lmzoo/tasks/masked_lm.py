@@ -45,14 +45,14 @@ class MaskedLM(TokenLabelsTask, MaskedTokensTask):
 
     Inputs are the backbone's inputs and `mask_positions`, the positions of up to M masks in each of B sequences, int32
     (B, M). The outputs are the logits of all V tokens of the vocabulary at these positions, float32 (B, M, V). `fit`
-    takes texts without labels and draws new masks in every batch. `predict` takes texts with mask tokens, and warns
-    about texts without any. With token features, labels are the masked tokens, int (B, M), -100 for positions that do
-    not count.
+    takes texts without labels and, unless `masking` is static, draws new masks in every epoch. `predict` takes texts
+    with mask tokens, and warns about texts without any. With token features, labels are the masked tokens, int (B, M),
+    -100 for positions that do not count.
 
     Args:
         backbone: `lmzoo.models.Backbone`, the layers below the head.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
-        masking: `lmzoo.text.Masking`, settings for corrupting text in `fit`; the family's by default.
+        masking: `lmzoo.text.Masking` or a dict of its arguments, the masking in `fit`; the family's by default.
         activation: str, activation of the head's layer, see `lmzoo.layers.get_activation`; the backbone's by default.
         layer_norm_epsilon: float, epsilon of the head's LayerNorm; the backbone's by default.
         name: name of the model.
@@ -115,7 +115,7 @@ class MaskedLM(TokenLabelsTask, MaskedTokensTask):
         return ComparedOutputs(self.output, self.input["mask_positions"], self.token_vectors, padding_mask)
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
-        """Return `(features, targets, weights)` with new masks; targets are int32 (b, M), weights float32 (b, M)."""
+        """Return `(features, targets, weights)` for masked sequences: targets int32 (b, M), weights float32 (b, M)."""
         features, targets, weights = self.mask(examples.encoded, indices, width, rng)
         if examples.weights is not None:
             weights *= examples.weights[indices][:, None]
@@ -138,11 +138,11 @@ class MaskedLM(TokenLabelsTask, MaskedTokensTask):
     ) -> list[list[MaskAnswer] | list[list[MaskAnswer]]]:
         """Return the most probable tokens at each mask.
 
-        With `whole_words`, tokens that are parts of words are left out. With WordPiece, these are the tokens that
-        continue a word. With byte-level BPE and SentencePiece, if the mask follows a space, they are the tokens that do
-        not begin with a space. If the mask does not follow a space (after a bracket or, for BPE, at the beginning of a
-        text), tokens do not show whether they are whole words, and all of them are candidates. Punctuation marks count
-        as words.
+        With `whole_words`, special tokens, parts of characters and parts of words are left out. With WordPiece, parts
+        of words are the tokens that continue a word. With byte-level BPE and SentencePiece, they are the tokens that do
+        not begin with a space, if the mask follows a space. If the mask does not follow a space (after a bracket or,
+        for BPE, at the beginning of a text), tokens do not show whether they are whole words, and none is left out as
+        a part of a word. Punctuation marks count as words.
 
         Args:
             texts: a list of strings (or pairs), each with at least one mask token.
@@ -156,8 +156,9 @@ class MaskedLM(TokenLabelsTask, MaskedTokensTask):
             text with several masks, a list of candidates for each mask, as in transformers' fill-mask.
 
         Raises:
-            ValueError: For a text without a mask, or with a mask that was truncated (the message names the first such
-                text), or for a `top_k` below 1.
+            TypeError: If an entry is not text; the message names its position.
+            ValueError: If a text has no mask or a mask was truncated (the message names the first such text), or if
+                `top_k` is below 1.
         """
         check_top_k(top_k)
         columns = clean_segments(texts)
@@ -252,7 +253,8 @@ class MaskedLM(TokenLabelsTask, MaskedTokensTask):
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Return the exported model's answers, in TensorFlow ops: `token` string and `score` float32, both (B, M, 5).
 
-        They are the most probable tokens at each mask, best first, padded with "" and 0 for texts with fewer masks.
+        These hold the most probable tokens at each mask and their probabilities, best first. Texts with fewer masks are
+        padded with "" and 0.
         """
         import tensorflow as tf
 
@@ -303,10 +305,10 @@ class MaskedLM(TokenLabelsTask, MaskedTokensTask):
 
         Returns:
             For each text, a list with `{"token": str, "start": int, "end": int, "log_probability": float}` for each
-            token except special tokens; `start` and `end` are its character offsets in the text.
+            token that is neither special nor truncated; `start` and `end` are the token's character offsets.
 
         Raises:
-            TypeError: For an entry that is not a string; the message names its position.
+            TypeError: If an entry is not a string; the message names its position.
             ValueError: If a text holds a mask token.
         """
         (cleaned_texts,) = clean_columns({"texts": texts})
@@ -324,7 +326,13 @@ class MaskedLM(TokenLabelsTask, MaskedTokensTask):
         return scores
 
     def _compute_log_probabilities(self, encoded: EncodedTexts, batch_size: int) -> Iterator[tuple[int, int, float]]:
-        """Mask every token in turn, and yield `(index of the sequence, position, log-probability)` for each."""
+        """Mask every token in turn, and yield `(index of the sequence, position, log-probability)` for each.
+
+        Special tokens are skipped.
+
+        Raises:
+            ValueError: If a sequence holds a mask token.
+        """
         tokenizer = self.text_preprocessor.tokenizer
         if len(find_masks(tokenizer, encoded)[0]):
             raise ValueError("`texts` must not hold mask tokens: every token is masked in turn.")

@@ -64,7 +64,7 @@ class MultipleChoice(TextVectorTask):
             zeros.
 
     Raises:
-        ValueError: For an unknown `pooling` or `encoder`.
+        ValueError: If `pooling` or `encoder` is unknown, or if `dropout` or `encoder_dim` is out of range.
 
     Example:
 
@@ -137,8 +137,10 @@ class MultipleChoice(TextVectorTask):
                 examples are returned unchanged.
 
         Raises:
-            TypeError: For an entry that is not text; the message names its position.
-            ValueError: If an example has no choices (the message names the first), or if the task has no preprocessor.
+            TypeError: If `x` or the choices of an example are not a list, or if an entry is not text (the message names
+                its position).
+            ValueError: If an entry is not a pair or has no choices (the message names the first), if the columns differ
+                in length, or if the task has no preprocessor.
         """
         self.check_takes_text()
         return x if isinstance(x, EncodedChoices) else encode_choices(self.text_preprocessor, *split_choices(x))
@@ -147,8 +149,7 @@ class MultipleChoice(TextVectorTask):
         """Encode examples, labels and weights, and check that each label is the index of one of its example's choices.
 
         Raises:
-            ValueError: For a label that exceeds the last index of its example's choices; see also
-                `Task.encode_examples`.
+            ValueError: If a label exceeds the last index of its example's choices; see also `Task.encode_examples`.
         """
         examples = super().encode_examples(x, y, sample_weight)
         labels = examples.labels
@@ -166,9 +167,10 @@ class MultipleChoice(TextVectorTask):
         """Check the indices of the right choices, and return them as int32 (n,), or None if `y` is None.
 
         Raises:
-            TypeError: For a label that is not an integer; the message names the first.
-            ValueError: For a label that is negative or does not fit into int32 (the message names the first), or for
-                several labels per example.
+            TypeError: If `y` is not a list or an array, or if a label is not a whole number (the message names the
+                first).
+            ValueError: If a label is negative or does not fit into int32 (the message names the first), or if an
+                example has several labels.
         """
         if y is None:
             return None
@@ -185,10 +187,12 @@ class MultipleChoice(TextVectorTask):
         return indices.astype("int32")
 
     def encode_feature_labels(self, features: Features, y: Labels | None) -> np.ndarray | None:
-        """Check the indices of the right choices; see `encode_labels`.
+        """Check that the indices of the right choices are below the number of choices, and return them.
+
+        See `encode_labels`.
 
         Raises:
-            ValueError: For an index that exceeds the number of choices.
+            ValueError: If an index is not below the number of choices; the message names the first.
         """
         indices = self.encode_labels(y)
         if indices is not None:
@@ -197,7 +201,7 @@ class MultipleChoice(TextVectorTask):
         return indices
 
     def features(self, encoded: EncodedChoices, indices: np.ndarray, width: int) -> FeatureArrays:
-        """Return the model's inputs for the examples at `indices`, int32 (b, C, width), padded to C choices."""
+        """Return the model's inputs for b examples, int32 (b, C, width, ...); C is the largest number of choices."""
         rows = encoded.rows(indices)  # (b, C)
         flat_features = self.text_preprocessor.features(encoded.texts, rows.reshape(-1), width)
         return {name: values.reshape(*rows.shape, *values.shape[1:]) for name, values in flat_features.items()}
@@ -206,7 +210,7 @@ class MultipleChoice(TextVectorTask):
         """Return the features that the backbone takes, with each choice as a separate sequence.
 
         Raises:
-            ValueError: For an input that lacks the axis of the choices.
+            ValueError: If an input has a wrong number of axes, for example none for the choices.
         """
         inputs = super().backbone_inputs(features)
         for name in inputs.keys() & self.input.keys():
@@ -233,7 +237,8 @@ class MultipleChoice(TextVectorTask):
             best first.
 
         Raises:
-            ValueError: For a `top_k` below 1.
+            TypeError: See `encode_inputs`.
+            ValueError: If `top_k` is below 1; see also `encode_inputs`.
         """
         check_top_k(top_k)
         prompts, choices = split_choices(examples)
@@ -272,8 +277,8 @@ class MultipleChoice(TextVectorTask):
     def signatures(self) -> Signatures:
         """Return the exported model's signatures; the default signature does the same as `choose`.
 
-        It takes prompts (n,) and choices (n, C), padded with empty strings at the end. `choice` is the chosen text,
-        `tf.string` (n,).
+        The default signature takes prompts, `tf.string` (n,), and choices, `tf.string` (n, C), padded with empty
+        strings at the end. Its output `choice` is the chosen text, `tf.string` (n,).
         """
         import tensorflow as tf
 

@@ -66,9 +66,9 @@ class Pretrainer(MaskedTokensTask):
 
     `fit` and `evaluate` take documents, each a list of sentences, without labels. Each call first cuts the documents
     into pairs (`lmzoo.data.corpora.segment_pairs`) or, without an objective on pairs, packs them
-    (`lmzoo.data.corpora.pack_sentences`), always in the same way; masks are random in every batch. For random pairs,
-    pass the output of `segment_pairs` with `passes=` or with another generator. `predict` takes texts or pairs of texts
-    with mask tokens, see `MaskedLM`.
+    (`lmzoo.data.corpora.pack_sentences`), always in the same way; unless `masking` is static, masks are drawn anew in
+    every epoch. For random pairs, pass the output of `segment_pairs` with `passes=` or with another generator.
+    `predict` takes texts or pairs of texts with mask tokens, see `MaskedLM`.
 
     With token features, labels are a dict by output: `masked_lm` and `boundary` int (B, M), -100 for positions that do
     not count, `sentence` int (B,) and `replaced_tokens` int (B, T), the ids of the original text. Weights are a dict
@@ -79,8 +79,8 @@ class Pretrainer(MaskedTokensTask):
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         objective: `"nsp"`, `"sop"`, `"plm"`, `"rtd"`, `"sbo"`, or None for masked tokens alone; by default the
             family's.
-        masking: `lmzoo.text.Masking`, settings for corrupting text in `fit`; the family's by default, for `"sbo"` with
-            SpanBERT's spans, see `Masking.with_spans`.
+        masking: `lmzoo.text.Masking` or a dict of its arguments, the masking in `fit`; the family's by default, for
+            `"sbo"` with SpanBERT's spans, see `Masking.with_spans`.
         activation: str, activation of the head's layer, see `lmzoo.layers.get_activation`; the backbone's by default.
         layer_norm_epsilon: float, epsilon of the head's LayerNorm; the backbone's by default.
         name: name of the model.
@@ -90,9 +90,9 @@ class Pretrainer(MaskedTokensTask):
             `"rtd"` and `"sbo"` need True.
 
     Raises:
-        ValueError: For an unknown `objective`; for an objective that the backbone cannot learn, because it has no
-            pooler or no segment ids, no query stream, or no embeddings of a separate width; for a family without a mask
-            token.
+        TypeError: If `masking` is neither a `Masking` nor a dict.
+        ValueError: If `objective` is unknown; if the backbone cannot learn the objective, because it has no pooler or
+            no segment ids, no query stream, or no embeddings of a separate width; or if the family has no mask token.
 
     Example:
 
@@ -240,7 +240,7 @@ class Pretrainer(MaskedTokensTask):
         return y, y_pred, sample_weight
 
     def merge_weights(self) -> None:
-        """Merge the disentangled embeddings of `"rtd"`: add changes of the generator's table to the backbone's."""
+        """Update the backbone's token embeddings by the changes of the generator's, if the objective is `"rtd"`."""
         if self.objective == "rtd":
             self.get_layer("replaced_tokens").merge_embeddings()
 
@@ -281,9 +281,9 @@ class Pretrainer(MaskedTokensTask):
         Encoded sequences are returned unchanged.
 
         Raises:
-            TypeError: For a document that is not a list of strings; the message names its position.
-            ValueError: For labels, for weights of documents that are not encoded, or, with an objective on pairs, for
-                encoded sequences that are not pairs.
+            TypeError: If a document is not a list of strings; the message names its position.
+            ValueError: If labels are passed; if weights are passed for documents that are not encoded; or, with an
+                objective on pairs, if encoded sequences are not pairs or no document has two sentences.
         """
         return self._encode_documents(x, y, sample_weight, is_part=False)
 
@@ -314,8 +314,8 @@ class Pretrainer(MaskedTokensTask):
         The labels of a single output may also be an array.
 
         Raises:
-            TypeError: For labels that are not a list or an array.
-            ValueError: For a label of `sentence` other than 0 and 1; see also `encode_token_ids`.
+            TypeError: If labels are not a list or an array.
+            ValueError: If a label of `sentence` is neither 0 nor 1; see also `encode_token_ids`.
         """
         return None if y is None else map_by_output(self._encode_output_labels, y)
 
@@ -326,7 +326,7 @@ class Pretrainer(MaskedTokensTask):
         return encode_token_ids(labels, self.output["masked_lm"].shape[-1])
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
-        """Return `(features, targets, weights)` for the sequences at `indices`, with new masks.
+        """Return `(features, targets, weights)` for the sequences at `indices`, masked for training.
 
         Targets and weights are dicts by output, of arrays (b, M) for `masked_lm` and `boundary`, (b,) for `sentence`
         and (b, t) for `replaced_tokens`.
@@ -357,7 +357,11 @@ class Pretrainer(MaskedTokensTask):
 
 
 def _check_objective(backbone: Backbone, objective: str | None) -> None:
-    """Check that the backbone has the parts that the objective needs; see `Pretrainer`."""
+    """Check that the objective is known, and that the backbone has the parts that it needs; see `Pretrainer`.
+
+    Raises:
+        ValueError: If the objective is unknown, or if the backbone cannot learn it.
+    """
     require(objective in _OBJECTIVES, "objective", '"nsp", "sop", "plm", "rtd", "sbo" or None', objective)
     name = type(backbone).__name__
     has_query_stream = hasattr(backbone, "query_stream")

@@ -29,11 +29,13 @@ SCORE_ARGUMENT_ADVICE = {
 
 
 def encode_prompts(preprocessor: Preprocessor, prompts: Iterable[Text], start_ids: list[int]) -> list[list[int]]:
-    """Return the token ids of each prompt; an empty prompt becomes `start_ids`.
+    """Return the token ids of each prompt, beginning with the preprocessor's start tokens, if any.
+
+    A prompt without any ids becomes `start_ids`.
 
     Raises:
-        TypeError: For a prompt that is not a string; the message names its position.
-        ValueError: For an empty prompt, if `start_ids` is empty.
+        TypeError: If a prompt is not a string; the message names its position.
+        ValueError: If a prompt has no ids and `start_ids` is empty; the message names its position.
     """
     (cleaned_prompts,) = clean_columns({"prompts": prompts})
     prefix = preprocessor.special_ids()[0]
@@ -65,7 +67,7 @@ def check_prompt_ids(name: str, ids: Sequence[Sequence[int]], vocabulary_size: i
     """Check that prompts of token ids have 1 to `max_length` ids, each from 0 to `vocabulary_size` - 1.
 
     Raises:
-        ValueError: For the first invalid prompt; the message begins with `name` and the position.
+        ValueError: If a prompt is invalid; the message begins with `name` and the position of the first.
     """
     for i, prompt in enumerate(ids):
         require(1 <= len(prompt) <= max_length, f"{name}[{i}]", f"a list of 1 to {max_length} token ids", prompt)
@@ -86,7 +88,7 @@ def split_stops(stop: Any, size: int) -> tuple[list[int], list[str]]:
         size: int, vocabulary size; ids are below it.
 
     Raises:
-        ValueError: If `stop` is anything else.
+        ValueError: If `stop` is anything else, or if a string is empty.
     """
     entries = [*stop] if isinstance(stop, Iterable) and not isinstance(stop, (str, bytes)) else [stop]
     ids = [int(entry) for entry in entries if is_integer(entry, 0, size - 1)]
@@ -101,7 +103,7 @@ def check_room(ids: list[list[int]], new_tokens: int | None, max_length: int) ->
     If `new_tokens` is None, there must be room for one new token.
 
     Raises:
-        ValueError: For a prompt that leaves too little room; the message names the first.
+        ValueError: If a prompt leaves too little room; the message names the first.
     """
     for i, num_tokens in enumerate(map(len, ids)):
         room = max_length - num_tokens

@@ -68,11 +68,11 @@ class QuestionAnswerer(Task):
     first token of the sequence. For w encoded windows (`encode_inputs`), labels may also be int (w, 2), the positions
     of the first and the last token of the answer.
 
-    An answer is the substring `context[start:end]` that its tokens came from. Google's code works on words split at
-    spaces instead, and searches for the answer in them. Where that fails, for example for tokens that are unknown or
-    lost their accents, it returns the whole words around the answer, and it always puts one space between words. Its
-    candidates and scores are the same (see `rank_answers`), but if no candidate remains for a model that must answer,
-    it returns "empty", whereas this class takes the best pair among all tokens.
+    An answer is the substring `context[start:end]` that its tokens came from. Google's BERT code works on words split
+    at spaces instead, and searches for the answer in them. Where the search fails, for example for tokens that are
+    unknown or lost their accents, that code returns the whole words around the answer, and it always puts one space
+    between words. Candidates and scores are the same in both (see `rank_answers`), but if no candidate remains for a
+    model that must answer, Google's code returns "empty", whereas this class takes the best pair among all tokens.
 
     Args:
         backbone: `lmzoo.models.Backbone`, the layers below the head.
@@ -95,8 +95,8 @@ class QuestionAnswerer(Task):
             zeros.
 
     Raises:
-        ValueError: For a setting that is not a positive integer, a threshold that is not a number, or an unknown
-            `encoder`.
+        ValueError: If a setting is not a positive integer, if the threshold is not a number, or if `encoder` is
+            unknown.
 
     Example:
 
@@ -163,7 +163,7 @@ class QuestionAnswerer(Task):
 
     @classmethod
     def arguments_for(cls, y: Any) -> dict[str, Any]:
-        """Return constructor arguments that suit the labels `y`: a null-score threshold if some have no answer."""
+        """Return constructor arguments that suit the labels `y`: `null_score_threshold=0.0` if one is None or empty."""
         return {} if all(y) else {"null_score_threshold": 0.0}
 
     def default_loss(self) -> keras.losses.Loss:
@@ -183,8 +183,9 @@ class QuestionAnswerer(Task):
             x: pairs (question, context), or encoded windows, which are returned unchanged.
 
         Raises:
-            TypeError: For an entry that is not text; the message names its position.
-            ValueError: For texts that are not pairs, or a question that leaves no room for its context.
+            TypeError: If an entry is not text; the message names its position.
+            ValueError: If texts are not pairs, if a question leaves no room for its context, or if the task has no
+                preprocessor.
         """
         self.check_takes_text()
         if isinstance(x, EncodedWindows):
@@ -211,10 +212,9 @@ class QuestionAnswerer(Task):
             sample_weight: float array, a weight for each entry of `y`.
 
         Raises:
-            TypeError: For a label that is not an answer, or an entry of `x` that is not text; the message names its
-                position.
-            ValueError: For an answer that is not in its context at `answer_start` (the message names the first
-                example); for labels that are missing or too few.
+            TypeError: If a label is not an answer, or if an entry of `x` is not text; the message names its position.
+            ValueError: If an answer is not in its context at `answer_start` (the message names the example); if labels
+                are missing; or if the numbers of examples, labels and weights differ.
         """
         encoded = self.encode_inputs(x)
         weights = as_example_weights(sample_weight)
@@ -249,11 +249,12 @@ class QuestionAnswerer(Task):
             )
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
-        """Check the token positions of answers, the labels of token features, and return them as int32 (n, 2).
+        """Check the labels of token features, which are token positions of answers, and return them as int32 (n, 2).
 
         None stays None.
 
         Raises:
+            TypeError: If `y` is not a list or an array.
             ValueError: If the positions are not non-negative integers of shape (n, 2) that fit into int32.
         """
         if y is None:
@@ -271,7 +272,7 @@ class QuestionAnswerer(Task):
         """Check that the positions of answers are within the sequences, and return them; see `encode_labels`.
 
         Raises:
-            ValueError: For a position that exceeds the length of the sequences; the message names the first.
+            ValueError: If a position is not below the length of the sequences; the message names the first.
         """
         positions = self.encode_labels(y)
         if positions is not None:
@@ -301,11 +302,12 @@ class QuestionAnswerer(Task):
             For each question, `{"text": str, "start": int, "end": int, "score": float}`, where `text` is
             `context[start:end]`; with `top_k` above 1, a list of such dicts, best first. The scores are a softmax over
             the n-best list. "No answer" is represented by `{"text": "", "start": 0, "end": 0}`. It is in the list if
-            the context is empty, or if `null_score_threshold` is set; in that case, it precedes all answers whose score
-            it exceeds by more than the threshold.
+            the context has no tokens, or if `null_score_threshold` is set. With a threshold, it precedes all answers
+            whose score it exceeds by more than the threshold.
 
         Raises:
-            ValueError: For texts that are not pairs, or a `top_k` below 1.
+            TypeError: If an entry is not text; the message names its position.
+            ValueError: If `top_k` is below 1; see also `encode_inputs`.
         """
         check_top_k(top_k)
         encoded = self.encode_inputs(x if contexts is None else (x, contexts))
@@ -332,7 +334,7 @@ class QuestionAnswerer(Task):
     def _rank_answers(
         self, encoded: EncodedWindows, batch_size: int, must_answer: bool
     ) -> tuple[list[list[Answer]], np.ndarray]:
-        """Return the n-best list and the null score, the score of "no answer", of each example.
+        """Return the n-best lists of n examples, and their scores of "no answer" (null scores), float64 (n,).
 
         With `must_answer`, no list is empty, except for contexts without tokens.
         """
@@ -354,7 +356,7 @@ class QuestionAnswerer(Task):
 
         Args:
             x: pairs (question, context), some of them without an answer.
-            y: labels of the pairs, as for `fit`; if there are several answers, the closest one counts.
+            y: labels of the pairs, as for `fit`; of several answers, the one closest to the prediction counts.
             batch_size: int, windows per batch.
 
         Returns:
@@ -401,8 +403,8 @@ class QuestionAnswerer(Task):
     def signatures(self) -> Signatures:
         """Return the exported model's signatures; the default signature does the same as `answer`.
 
-        It takes questions and contexts, strings (n,). `truncated`, bool (n,), marks truncated questions; contexts are
-        never truncated.
+        The default signature takes questions and contexts, `tf.string` (n,). Its output `truncated`, bool (n,), marks
+        truncated questions; contexts are never truncated.
         """
         from lmzoo.text.graphs.answer_ranking import AnswerGraph
         from lmzoo.text.graphs.windows import WindowGraph, compute_in_chunks

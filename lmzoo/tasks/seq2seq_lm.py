@@ -62,8 +62,8 @@ class Seq2SeqLM(TokenLabelsTask):
     token features, pass the targets' tokens as `y`, int (B, S), with -100, or a `sample_weight` of 0, for tokens that
     should not count.
 
-    With `span_corruption`, T5's pre-training objective (Raffel et al., 2020), they take documents instead, each a
-    string or a list of sentences. `lmzoo.data.corpora.pack_running_text` joins the documents and splits them into
+    With `span_corruption`, T5's pre-training objective (Raffel et al., 2020), `fit` and `evaluate` take documents, each
+    a string or a list of sentences. `lmzoo.data.corpora.pack_running_text` joins the documents and splits them into
     sequences. Each time a sequence is read, different spans of its tokens are dropped, and the model learns to generate
     these spans.
 
@@ -84,8 +84,8 @@ class Seq2SeqLM(TokenLabelsTask):
 
     Raises:
         TypeError: If `span_corruption` is neither a `SpanCorruption` nor a dict.
-        ValueError: For a backbone that reads no source; for a preprocessor without a padding token or an end token or,
-            with `span_corruption`, without sentinels; for numbers out of range.
+        ValueError: If the backbone reads no source; if the preprocessor has no padding token, no end token or, with
+            `span_corruption`, no sentinels; or if a number is out of range.
 
     Example:
 
@@ -194,7 +194,7 @@ class Seq2SeqLM(TokenLabelsTask):
         return bool(family.backbone.reads_source)
 
     def default_loss(self) -> keras.losses.Loss:
-        """Return the loss, the mean cross-entropy over the targets' tokens, for pairs with label smoothing."""
+        """Return the loss, the mean cross-entropy over the targets' tokens; for pairs, labels are smoothed."""
         return SmoothedCrossEntropy(self.label_smoothing if self.span_corruption is None else 0.0)
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
@@ -202,7 +202,7 @@ class Seq2SeqLM(TokenLabelsTask):
         return [TokenAccuracy()]
 
     def default_optimizer(self) -> keras.optimizers.Optimizer:
-        """Return Adam with the inverse-square-root schedule of Vaswani et al. (2017, section 5.3)."""
+        """Return AdamW with the settings and the inverse-square-root schedule of Vaswani et al. (2017, section 5.3)."""
         learning_rate = self.recipe.learning_rate
         return AdamW(learning_rate, beta_2=0.98, epsilon=1e-9, global_clipnorm=1.0, schedule="inverse_square_root")
 
@@ -229,9 +229,9 @@ class Seq2SeqLM(TokenLabelsTask):
         Encoded examples are returned unchanged.
 
         Raises:
-            TypeError: For an entry that is not text; the message names its position.
-            ValueError: See `encode_inputs`; with span corruption, for pairs, labels, weights of documents, sequences
-                that are too short or too long, or too few sentinels.
+            TypeError: If an entry is not text; the message names its position.
+            ValueError: If labels are passed; see also `encode_inputs`. With span corruption, if `x` holds pairs, if
+                documents have weights, if a sequence is too short or too long, or if there are too few sentinels.
         """
         if self.span_corruption is None:
             return super().encode_examples(x, y, sample_weight)
@@ -280,12 +280,12 @@ class Seq2SeqLM(TokenLabelsTask):
             )
 
     def encode_inputs(self, x: Any) -> EncodedPairs:
-        """Encode pairs of sources and targets as sequences of token ids.
+        """Encode pairs of sources and targets as sequences of token ids; return encoded pairs unchanged.
 
         Raises:
-            TypeError: For an entry that is not text; the message names its position.
-            ValueError: For texts without targets, lists of different lengths, a source that is too long for the model,
-                or a language that the vocabulary lacks.
+            TypeError: If an entry is not text; the message names its position.
+            ValueError: If there are no targets, if lists differ in length, if a source is too long for the model, if
+                the model cannot write a source's target language, or if the task has no preprocessor.
         """
         self.check_takes_text()
         if isinstance(x, EncodedPairs):
@@ -315,8 +315,8 @@ class Seq2SeqLM(TokenLabelsTask):
         A source that is longer than `sequence_length`, but fits into the model, is truncated with a warning.
 
         Raises:
-            TypeError: For an entry that is not text; the message names its position.
-            ValueError: For a source that is too long for the model, or a language that the vocabulary lacks.
+            TypeError: If an entry is not text; the message names its position.
+            ValueError: If a source is too long for the model, or if the model cannot write its target language.
         """
         preprocessor = self.text_preprocessor
         max_length = self.backbone.config.max_sequence_length
@@ -401,7 +401,7 @@ class Seq2SeqLM(TokenLabelsTask):
         batch_size: int = BATCH_SIZE,
         **unknown: Any,
     ) -> list[str] | Any:
-        """Translate texts by beam search; a translation does not depend on the other texts.
+        """Translate texts by beam search, each independently of the others.
 
         Args:
             texts: strings, or one string; or token ids, see `generate`.
@@ -416,9 +416,9 @@ class Seq2SeqLM(TokenLabelsTask):
             The translation of each text, or a single string if `texts` is one string; see `generate`.
 
         Raises:
-            TypeError: For an entry that is not a string (the message names its position); for an unknown argument.
-            ValueError: Before the first step, for a text that is too long for the model, a language that it cannot
-                translate to, or numbers out of range.
+            TypeError: If an entry is not a string (the message names its position), or if an argument is unknown.
+            ValueError: If a text is too long for the model, if the model cannot write the target language, or if a
+                number is out of range. Nothing is translated then.
         """
         refuse_arguments("translate", unknown, GENERATE_ARGUMENT_ADVICE)
         beam_count = self.num_beams if num_beams is None else num_beams
@@ -440,11 +440,11 @@ class Seq2SeqLM(TokenLabelsTask):
         stop: int | Sequence[int] | None = (),
         **unknown: Any,
     ) -> list[str] | Any:
-        """Generate a target for each source text with any sampler, such as random samples.
+        """Generate a target for each source text with any sampler, such as top-k sampling.
 
-        Token ids are packed sources. A model without a preprocessor knows neither the token that begins a target
-        nor the token that ends it: pass the first in `decoder_token_ids`, and the second as `stop`. It may then also
-        generate padding.
+        Sources passed as token ids must already be packed, with their special tokens. A model without a preprocessor
+        knows neither the token that begins a target nor the token that ends it: pass the first in `decoder_token_ids`,
+        and the second as `stop`. Such a model may also generate padding.
 
         Args:
             texts: strings, or one string. Or token ids: a list of ints, a list of such lists, an int array (n, T), or a
@@ -459,7 +459,7 @@ class Seq2SeqLM(TokenLabelsTask):
             batch_size: int, texts per batch.
             stop: token ids that end a target, in addition to the tokenizer's end token; None to also ignore the end
                 token.
-            **unknown: `inputs`, KerasHub's name of `texts`; other arguments of other libraries raise an error with
+            **unknown: `inputs`, KerasHub's name for `texts`; other arguments of other libraries raise an error with
                 advice.
 
         Returns:
@@ -467,10 +467,10 @@ class Seq2SeqLM(TokenLabelsTask):
             instead of strings.
 
         Raises:
-            TypeError: For an entry that is not a string (the message names its position); if `sampler` is neither a
-                name nor a sampler; for an unknown argument.
-            ValueError: See `translate`; also for token ids without `decoder_token_ids` if the model has no
-                preprocessor.
+            TypeError: If an entry is not a string (the message names its position), if `sampler` is neither a name nor
+                a sampler, or if an argument is unknown.
+            ValueError: See `translate`; also if an id is invalid, or if token ids come without `decoder_token_ids` and
+                the model has no preprocessor.
         """
         if texts is None:
             texts = unknown.pop("inputs", None)
@@ -550,8 +550,8 @@ class Seq2SeqLM(TokenLabelsTask):
             vocabulary_size: int, number of token ids.
 
         Raises:
-            ValueError: For an invalid id, a sequence that is too long for the model, no `targets` if the model has no
-                preprocessor, or another number of targets than of sources.
+            ValueError: If an id is invalid, if a sequence is too long for the model, if `targets` is None and the model
+                has no preprocessor, or if the numbers of sources and targets differ.
         """
         if targets is None:
             if self.preprocessor is None:
@@ -577,7 +577,7 @@ class Seq2SeqLM(TokenLabelsTask):
         Args:
             lengths: int array or tensor (B,), number of tokens in each source.
             new: int, maximum for all targets; the model's `max_new_tokens` by default. If both are None, the maximum
-                depends on the length of the source.
+                is 2·n + 16 for a source of n tokens. It never exceeds the model's positions.
         """
         shared_limit = self.max_new_tokens if new is None else new
         max_limit = self.backbone.config.max_sequence_length - 1
@@ -607,11 +607,14 @@ class Seq2SeqLM(TokenLabelsTask):
         Args:
             source: source text.
             target: target text, such as the result of `translate`.
-            layer: int, index of the decoder's block, from 0; the last block by default.
+            layer: int, index of the decoder's block; a negative index counts from the last block.
 
         Returns:
             The T tokens of the source, the S tokens of the target, and the attention weights, float (S, T). Row i holds
             the weights at the position that predicts token i of the target.
+
+        Raises:
+            ValueError: If there is no such block; see also `encode_inputs`.
         """
         block_count = self.backbone.config.decoder_layers
         require(

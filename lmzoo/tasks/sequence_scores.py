@@ -16,7 +16,7 @@ from lmzoo.text import EncodedTexts
 
 
 def make_scoring_model(backbone: Backbone, compute_logits: Callable[[Features, Tensor], Tensor]) -> NamedInputsModel:
-    """Build a model with a backbone's inputs that computes the log-probability of each token.
+    """Build a model that takes a backbone's inputs and computes the log-probability of each token.
 
     Each token is predicted from all tokens before it. The log-probability of the first token is set to 0. The output is
     float32 (B, T), for B sequences of T tokens.
@@ -34,7 +34,7 @@ def make_scoring_model(backbone: Backbone, compute_logits: Callable[[Features, T
 
 
 def log_probabilities(logits: Tensor, ids: Tensor) -> Tensor:
-    """Return the log-probability of each token in `ids`, float32 (B, T), given its logits (B, T, V)."""
+    """Return the log-probabilities, float32 (B, T), of the tokens `ids`, int (B, T), under `logits`, (B, T, V)."""
     chosen_logits = ops.take_along_axis(logits, ops.expand_dims(ids, 2), axis=2)[:, :, 0]  # (B, T)
     return chosen_logits - ops.logsumexp(logits, axis=2)
 

@@ -70,7 +70,7 @@ def make_generation_signatures(
 
 
 def mask_end_token(features: dict[str, tf.Tensor], preprocessor: Preprocessor) -> dict[str, tf.Tensor]:
-    """Mask the end token that the preprocessor appended to each text, as if it were padding.
+    """Return features in which the end token that the preprocessor appended to each text is masked, like padding.
 
     Args:
         features: dict of `token_ids` and `padding_mask`, int32 (B, T).
@@ -172,7 +172,7 @@ class _RowSeed(keras.random.SeedGenerator):
 class _ServedSampler:
     """A sampler of KerasHub for exported graphs, without variables and with a seed for each text.
 
-    The random numbers for a text are the same as in a call of `generate` with this text alone.
+    The random numbers for a text are the same as in a call of `generate` with this text alone and the same seed.
 
     Args:
         sampler: sampler of KerasHub or its name.
@@ -218,7 +218,7 @@ class _ServedSampler:
         return tf.while_loop(is_unfinished, body, (index, prompt, cache))[1]
 
     def _choose_next_tokens(self, probabilities: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
-        """Return the next token of each text, int (B,), from probabilities (B, V + 1)."""
+        """Return the next token of each text, int (B,), from probabilities (B, V + 1); id V marks the end."""
         import tensorflow as tf
 
         if self.seed is None:

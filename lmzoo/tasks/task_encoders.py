@@ -48,7 +48,7 @@ class TokenVectors:
         word_vectors: static word vectors to concatenate with the backbone's vectors, or None.
 
     Raises:
-        ValueError: For an unknown `encoder`, an `encoder_dim` that is not a positive integer, or a `dropout` outside of
+        ValueError: If `encoder` is unknown, if `encoder_dim` is not a positive integer, or if `dropout` is outside of
             [0, 1).
     """
 
@@ -109,7 +109,8 @@ class TokenVectors:
             features: symbolic outputs of the backbone for these inputs.
 
         Returns:
-            The vectors of T tokens, float (B, T, H), or the encoder's outputs, such as float (B, T, 2 · encoder_dim).
+            The encoder's outputs, such as float (B, T, 2 · encoder_dim), or without an encoder the vectors of T tokens,
+            float (B, T, H), or (B, T, H + E) with word vectors of width E.
         """
         sequence = features["sequence_output"]  # (B, T, H)
         if self.encoder is None and self.word_vectors is None:
@@ -128,12 +129,12 @@ class TokenVectors:
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerLogits(TokenVectors):
-    """Settings for the start and end logits of answers, the same as for `TokenVectors`."""
+    """Settings for the start and end logits of answers; unlike in `TokenVectors`, the encoder may return logits."""
 
     encoder_kinds: ClassVar[tuple[Returns, ...]] = ("tokens", "answers")
 
     def logits(self, backbone: Backbone, inputs: Features, features: Features) -> tuple[Tensor, SpanHead | None]:
-        """Build the logits of answers, float32 (B, T, 2), and the head, None if the encoder itself returns logits."""
+        """Build the logits of answers, float32 (B, T, 2), and their head, or None if the encoder returns logits."""
         sequence = self.sequence(backbone, inputs, features)
         if self.returns == "answers":
             return sequence, None
@@ -154,7 +155,8 @@ class TextVector(TokenVectors):
             each pair, which is not pooled.
 
     Raises:
-        ValueError: For an unknown `pooling` or `encoder`.
+        ValueError: If `pooling` is unknown, or if it is "first" with `word_vectors` but without an encoder; see also
+            `TokenVectors`.
     """
 
     encoder_kinds: ClassVar[tuple[Returns, ...]] = ("tokens", "pairs")
@@ -178,9 +180,10 @@ class TextVector(TokenVectors):
         return self.pooling == "first" and not self.encoder
 
     def of(self, backbone: Backbone, inputs: Features, features: Features) -> Tensor:
-        """Build text vectors, float (B, H), or (B, D) with an encoder whose outputs have width D.
+        """Build text vectors, float (B, D), where D is the width of the outputs of `sequence`.
 
-        With a list of poolings, the width is multiplied by their number. See `sequence` for the arguments.
+        With a list of poolings, the width is multiplied by their number, except with an encoder of pairs. See
+        `sequence` for the arguments.
         """
         if self.uses_pooler:
             return features["pooled_output"]  # (B, H)
@@ -240,7 +243,7 @@ class TextVectorTask(Task):
         """Return the first and second texts of pairs, or single texts and None.
 
         Raises:
-            ValueError: For single texts if the encoder reads pairs.
+            ValueError: If texts are single, but the encoder reads pairs.
         """
         first_texts, second_texts = super().split_texts(x)
         if self.reads_pairs and second_texts is None and len(first_texts):

@@ -69,8 +69,8 @@ class TextClassifier(LongTextTask, TextVectorTask):
             zeros.
 
     Raises:
-        ValueError: If neither `num_classes` nor `labels` is given, if they disagree, or if `pooling` or `encoder` is
-            unknown.
+        ValueError: If neither `num_classes` nor `labels` is given, if they disagree, or if `pooling`, `encoder` or a
+            setting of windows is invalid.
 
     Example:
 
@@ -165,13 +165,16 @@ class TextClassifier(LongTextTask, TextVectorTask):
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
         """Check labels and return them as int32 (n,), or as float32 indicators (n, C) with `multi_label`.
 
-        Return None if `y` is None.
+        Return None if `y` is None. Errors are raised as in `encode_classes` or `encode_label_sets`.
         """
         encode = encode_label_sets if self.multi_label else encode_classes
         return None if y is None else encode(y, self.num_classes, self.labels)
 
     def split_validation(self, inputs: TaskInputs, fraction: float) -> tuple[TaskInputs, TaskInputs]:
-        """Hold out the last `fraction`, and warn if it lacks a class; see `Task.split_validation`."""
+        """Hold out the last `fraction` of the examples; see `Task.split_validation`.
+
+        Without `multi_label`, warn if they lack a class that is frequent enough to be expected in them.
+        """
         training, validation = super().split_validation(inputs, fraction)
         if not self.multi_label and training.y is not None:
             class_counts = [np.bincount(part.y, minlength=self.num_classes).tolist() for part in (training, validation)]
@@ -201,8 +204,8 @@ class TextClassifier(LongTextTask, TextVectorTask):
             sigmoid score of at least `threshold`, best first. The label of a class without a name is its number.
 
         Raises:
-            ValueError: For a `top_k` below 1, for `top_k` with `multi_label`, for `threshold` without `multi_label`, or
-                for a `threshold` that is not a number.
+            ValueError: If `top_k` is below 1, if it is set with `multi_label`, if `threshold` is set without
+                `multi_label`, or if `threshold` is not a number.
         """
         check_top_k(top_k)
         advice = "With `multi_label` all classes that reach `threshold` are returned: leave out `top_k`."
@@ -254,7 +257,7 @@ class TextClassifier(LongTextTask, TextVectorTask):
     served_outputs = ("label", "score", "probabilities")
 
     def named_answers(self, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the exported model's answers, in TensorFlow ops: `label`, `score` and `probabilities`.
+        """Return the exported model's answers in TensorFlow ops: `label` and `score` (B,), `probabilities` (B, C).
 
         With `multi_label`, `label` and `score` are (B, C): all classes, the most probable first. The client applies a
         threshold.

@@ -136,9 +136,9 @@ class TextEmbedder(LongTextTask):
         name: name of the model.
 
     Raises:
-        ValueError: For an unknown `pooling`, layer of the `projection`, `objective`, `similarity` or prompt, a
-            `temperature` that is not positive, a width above the width of the vectors, or `"cls"` for a family without
-            a special first token (ELMo).
+        ValueError: If `pooling`, a layer of the `projection`, `objective`, `similarity` or a prompt is unknown, if
+            `temperature` is not positive, if a width exceeds the width of the vectors, or if `pooling` is `"cls"` for a
+            family without a special first token (ELMo).
 
     Example:
 
@@ -234,7 +234,7 @@ class TextEmbedder(LongTextTask):
         return ComparedOutputs(self.output, text_mask, self.output, text_mask)
 
     def default_loss(self) -> keras.losses.Loss:
-        """Return the loss for the task's objective, summed over `matryoshka_widths` and the full width."""
+        """Return the loss for the objective; with `matryoshka_widths`, its sum over these widths and the full width."""
         loss = self._make_vector_loss()
         if self.matryoshka_widths is None:
             return loss
@@ -300,7 +300,7 @@ class TextEmbedder(LongTextTask):
         """Encode texts or pairs with `prompt` before each single or first text; see `encode_inputs`.
 
         Raises:
-            ValueError: For encoded texts, which have the default prompt, if `prompt` differs from it.
+            ValueError: If texts are already encoded, with the default prompt, and `prompt` differs from it.
         """
         if isinstance(x, Encoded) and prompt != self.prompt_text():
             raise ValueError(
@@ -315,7 +315,7 @@ class TextEmbedder(LongTextTask):
         return self.encode_texts(x, prompt)
 
     def finish_pooled(self, outputs: Tensor) -> Tensor:
-        """Return the vectors of texts, (B, H), from their windows' means, scaled to unit length with `normalize`."""
+        """Return the means of windows, (B, H), as the vectors of texts, scaled to unit length if `normalize` is set."""
         return unit_vectors(outputs) if self.normalize else outputs
 
     def forget_compiled(self) -> None:
@@ -334,7 +334,7 @@ class TextEmbedder(LongTextTask):
     # === Pairs ===
 
     def call(self, inputs: Features, training: bool | None = None, mask: Any = None, **kwargs: Any) -> Any:
-        """Compute the vectors of texts, in training in mini-batches if the task has a `mini_batch_size`."""
+        """Compute the vectors of texts; if `mini_batch_size` is set, training computes them in mini-batches."""
         compute = super().call
         if not training or self.mini_batch_size is None:
             return compute(inputs, training=training, mask=mask, **kwargs)
@@ -342,7 +342,13 @@ class TextEmbedder(LongTextTask):
         return compute_in_mini_batches(self, lambda part: compute(part, training=True), features, self.mini_batch_size)
 
     def encode_examples(self, x: Texts, y: Labels | None = None, sample_weight: Weights | None = None) -> Examples:
-        """Encode pairs or larger groups of texts with their weights and, if the objective needs them, their labels."""
+        """Encode pairs or larger groups of texts with their weights and, if the objective needs them, their labels.
+
+        Raises:
+            TypeError: If an entry is not text, or if a label or weight is not a number.
+            ValueError: If there are no texts, if groups or labels do not fit the objective, or if weights are passed
+                for "cosent" or "angle"; see also `Task.encode_examples`.
+        """
         self.check_takes_text()
         self.check_unlabeled(y)
         if sample_weight is not None and self.objective in ("cosent", "angle"):
@@ -353,7 +359,11 @@ class TextEmbedder(LongTextTask):
         return self._add_labels(x if isinstance(x, EncodedGroups) else self._encode_groups(x), y, sample_weight)
 
     def _encode_groups(self, x: Texts) -> EncodedGroups:
-        """Encode groups of texts column by column, with the prompts for first and other texts."""
+        """Encode groups of texts column by column, with the prompts for first and other texts.
+
+        Raises:
+            ValueError: If there are no texts, or if the groups do not fit the objective; see `check_groups`.
+        """
         columns = clean_groups(x, self.text_preprocessor.tokenizer.takes_words)
         if not columns[0]:
             raise ValueError("There are no examples: got an empty list of texts.")
@@ -405,9 +415,9 @@ class TextEmbedder(LongTextTask):
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
         """Return features, targets and, if there are any, weights for b groups of K texts, each text a sequence.
 
-        Weights (Kb,) and labels (2b,) are repeated for each text of a group. Without labels, the targets are ids,
-        equal for equal texts: (2b,) for pairs; (Kb, K) for larger groups, where each text has the ids of all texts in
-        its group.
+        The weight and the label of a group are repeated for each of its texts: (Kb,). Without labels, the targets are
+        ids, equal for equal texts: (2b,) for pairs; (Kb, K) for larger groups, where each text has the ids of all texts
+        in its group.
         """
         groups, labels, weights = examples
         group_size = len(groups.columns)
@@ -499,10 +509,10 @@ class TextEmbedder(LongTextTask):
             vectors, float32 (w, H), or (w, L, H) for all L layers.
 
         Raises:
-            TypeError: For an entry that is not text; the message names its position.
-            ValueError: For an unknown `level`; for pairs, a prompt or a `width` with level "word"; for `layers` with
-                level "text"; for a layer, a prompt name or a width that the model does not have; for both `prompt` and
-                `prompt_name`.
+            TypeError: If an entry is not text; the message names its position.
+            ValueError: If `level` is unknown; if pairs, a prompt or a `width` are passed with level "word", or `layers`
+                with level "text"; if the model lacks a layer, a prompt name or a width; or if both `prompt` and
+                `prompt_name` are passed.
 
         Example:
 
@@ -552,7 +562,7 @@ class TextEmbedder(LongTextTask):
     def embed_queries(self, texts: Texts, batch_size: int = 32, prompt_name: str | None = None) -> np.ndarray:
         """Return the embeddings of queries, with the model's prompt for queries before each text.
 
-        This prompt is the first of `pair_prompts`. Without these, it is the prompt `"query"`, if the model has it.
+        This prompt is the first of `pair_prompts`. Without these, it is the prompt `"query"`, if there is one.
 
         Args:
             texts: a list of strings.
@@ -563,7 +573,8 @@ class TextEmbedder(LongTextTask):
             The embeddings, float32 (n, H).
 
         Raises:
-            ValueError: For pairs, or if there is no prompt `prompt_name`.
+            TypeError: If an entry is not text; the message names its position.
+            ValueError: If `texts` are pairs, or if there is no prompt `prompt_name`.
 
         Example: see `lmzoo.models.TextEmbedder.search`.
         """
@@ -573,7 +584,7 @@ class TextEmbedder(LongTextTask):
         """Return the embeddings of texts to search in, with the model's prompt for documents before each text.
 
         This prompt is the second of `pair_prompts`. Without these, it is the first of the prompts `"document"`,
-        `"passage"` and `"corpus"` that the model has.
+        `"passage"` and `"corpus"` that the model has, if there is one.
 
         Args:
             texts: a list of strings.
@@ -584,7 +595,8 @@ class TextEmbedder(LongTextTask):
             The embeddings, float32 (n, H).
 
         Raises:
-            ValueError: For pairs, or if there is no prompt `prompt_name`.
+            TypeError: If an entry is not text; the message names its position.
+            ValueError: If `texts` are pairs, or if there is no prompt `prompt_name`.
 
         Example: see `lmzoo.models.TextEmbedder.search`.
         """
@@ -597,11 +609,11 @@ class TextEmbedder(LongTextTask):
         return self._get_role_prompt(prompt_name, DOCUMENT_PROMPTS, 1)
 
     def _get_role_prompt(self, prompt_name: str | None, default_names: Sequence[str], side: int) -> str:
-        """Return the prompt for queries or for documents, "" if the model has none.
+        """Return the prompt for queries or for documents, or "" if the model has none.
 
         Args:
             prompt_name: name of the prompt; None for the default of this role.
-            default_names: names of prompts for this role, of which the first that the model has is used.
+            default_names: names of prompts for this role; the first one that the model has is used.
             side: 0 or 1, index of the prompt in `pair_prompts`, which take precedence over the default names.
         """
         if prompt_name is None and self.pair_prompts is not None:
@@ -649,7 +661,7 @@ class TextEmbedder(LongTextTask):
 
         Args:
             queries: a list of strings, or an array of their vectors, (q, H).
-            corpus: a list of n strings; an array of NumPy, JAX or TensorFlow with their vectors, (n, H); or a
+            corpus: a list of n strings; a NumPy, JAX or TensorFlow array of their vectors, (n, H); or a
                 `lmzoo.search.VectorIndex` of their vectors.
             top_k: int, number of texts to return for each query; by default 10, or all of a smaller corpus.
             batch_size: int, texts per batch.
@@ -662,7 +674,7 @@ class TextEmbedder(LongTextTask):
             texts. Equal scores are ordered by index.
 
         Raises:
-            TypeError: For an entry that is not text; the message names its position.
+            TypeError: If an entry is not text; the message names its position.
             ValueError: If the corpus is empty or smaller than `top_k`, if vectors do not have the model's width, or if
                 the model has no prompt with one of the names.
 
@@ -721,10 +733,10 @@ class TextEmbedder(LongTextTask):
     output_name = "embedding"
 
     def signatures(self) -> Signatures:
-        """Return the exported model's signatures, which put the default prompt before each text.
+        """Return the exported model's signatures, which put the default prompt before single texts and first texts.
 
-        The second texts of pairs get no prompt. The prompts in `pair_prompts` have signatures of their own, by their
-        names.
+        The second texts of pairs get no prompt. For each name in `pair_prompts`, a further signature of that name puts
+        that prompt before each text.
         """
         pack, signatures = text_signatures(self, self.prompt_text())
         names = [name for name in check_pair_prompts(self.pair_prompts, self.prompts) or () if name is not None]

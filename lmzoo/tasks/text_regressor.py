@@ -33,9 +33,9 @@ _MAX_SAMPLED_ELEMENTS = 256  # the labels of at most this many elements of a dat
 class TextRegressor(TextVectorTask):
     """A model that predicts a number for a text or a pair of texts, such as a similarity (Cer et al., 2017).
 
-    The model's output is that number, float32 (B, 1), in the units of the labels. Labels are not scaled, but the bias
-    of a new head starts at the mean of the first labels that `fit` reads. Otherwise, if labels are far from zero,
-    learning the bias would push the vectors of all texts in the same direction.
+    The model's output is that number, float32 (B, 1), in the units of the labels. Labels are not scaled, but `fit` sets
+    the bias of a new linear head to the mean of the labels, or of the first labels of a stream or dataset. If the bias
+    of labels far from zero had to be learned, this would push the vectors of all texts in the same direction.
 
     Args:
         backbone: `lmzoo.models.Backbone`, the layers below the head.
@@ -53,7 +53,8 @@ class TextRegressor(TextVectorTask):
             zeros.
 
     Raises:
-        ValueError: For an unknown `pooling`, `encoder` or `output_activation`.
+        ValueError: If `pooling`, `encoder` or `output_activation` is unknown, or if `dropout` or `encoder_dim` is out
+            of range.
 
     Example:
 
@@ -112,7 +113,7 @@ class TextRegressor(TextVectorTask):
         return [PearsonCorrelation()]
 
     def batches(self, inputs: TaskInputs, options: BatchOptions) -> TrainingData:
-        """Return the data of `fit` and `evaluate`; in training, set a new head's bias to the mean of the labels."""
+        """Return the data of `fit` and `evaluate`; for `fit`, set the bias of a new linear head to the labels' mean."""
         data = super().batches(inputs, options)
         if options.training and self.output_activation == "linear":
             labels = self.encode_labels(_read_first_labels(inputs, data[0]))
@@ -125,9 +126,9 @@ class TextRegressor(TextVectorTask):
         """Check that labels are finite numbers, and return them as float32 (n,), or None if `y` is None.
 
         Raises:
-            TypeError: For a label that is not a number; the message names the first.
-            ValueError: For a label that is not finite or, with a sigmoid, not between 0 and 1 (the message names the
-                first); for several numbers per text.
+            TypeError: If `y` is not a list or an array, or if a label is not a number (the message names the first).
+            ValueError: If a label is not finite or, with a sigmoid, not between 0 and 1 (the message names the first),
+                or if there are several numbers per text.
         """
         if y is None:
             return None

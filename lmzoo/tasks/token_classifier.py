@@ -71,8 +71,8 @@ class TokenClassifier(TokenLabelsTask, LongTextTask):
     For each text, `fit` takes one label per word, by name or number; a word with label -100 does not count. If most of
     the model's labels mark spans, in BIO ("B-PER", "I-PER", "O"), IOBES, BIOUL or BMES, it also takes the spans of a
     string, `{"start": int, "end": int, "label": str}`, with character offsets. `sample_weight` holds a weight for each
-    text or, without `crf`, a list of word weights for each text; `class_weight` weights words by their labels. The loss
-    is the weighted mean over all words of a batch.
+    text or, without `crf`, a list of word weights for each text; `class_weight` weights words by their labels.
+    Without `crf`, the loss is the weighted mean over all words of a batch; see also `lmzoo.training.CrfLoss`.
 
     Args:
         backbone: `lmzoo.models.Backbone`, the layers below the head.
@@ -171,12 +171,12 @@ class TokenClassifier(TokenLabelsTask, LongTextTask):
     def compile(self, optimizer: Any = "auto", loss: Any = "auto", *args: Any, **kwargs: Any) -> None:
         """Configure the model for training; see `Task.compile`.
 
-        A name such as `"sparse_categorical_crossentropy"` stands for the default loss, which leaves out tokens with the
-        label -100.
+        Without `crf`, a name such as `"sparse_categorical_crossentropy"` stands for the default loss, which leaves out
+        tokens with the label -100.
 
         Raises:
-            ValueError: With `crf`, for a loss other than `CrfLoss`; without, for a `SparseCategoricalCrossentropy`
-                that counts tokens with the label -100; see also `Task.compile`.
+            ValueError: If `crf` is True and the loss is not a `CrfLoss`, or if a `SparseCategoricalCrossentropy` counts
+                tokens with the label -100; see also `Task.compile`.
         """
         if self.crf and not (isinstance(loss, CrfLoss) or (isinstance(loss, str) and loss == "auto")):
             raise ValueError(
@@ -185,12 +185,13 @@ class TokenClassifier(TokenLabelsTask, LongTextTask):
         super().compile(optimizer, keras.tree.map_structure(self._match_loss, loss), *args, **kwargs)
 
     def _match_loss(self, loss: Any) -> Any:
-        """Return the default loss for the name of a sparse cross-entropy; pass any other loss to `match_loss`.
+        """Return the default loss for the name, function or class of a sparse cross-entropy.
 
-        `"auto"` stays unchanged.
+        For any other loss, return the result of `match_loss`; `"auto"` stays unchanged.
 
         Raises:
-            ValueError: If the loss is such a cross-entropy and counts tokens with the label -100.
+            ValueError: If the loss is a `SparseCategoricalCrossentropy` object that counts tokens with the label -100;
+                see also `match_loss`.
         """
         if isinstance(loss, str) and loss == "auto":
             return loss
@@ -231,7 +232,10 @@ class TokenClassifier(TokenLabelsTask, LongTextTask):
         return [TokenAccuracy(), *(SpanScore(self.labels or (), score_name) for score_name in score_names)]
 
     def encode_inputs(self, x: Any) -> EncodedInputs:
-        """Encode strings or lists of words as packed sequences with the positions of their words."""
+        """Encode strings or lists of words, as packed sequences or windows with the positions of the words.
+
+        Encoded texts are returned unchanged.
+        """
         self.check_takes_text()
         if isinstance(x, Encoded):
             return x
@@ -244,7 +248,12 @@ class TokenClassifier(TokenLabelsTask, LongTextTask):
 
         Returns:
             Encoded texts; the labels of each text's tokens, an object array of int32 arrays; and weights, one for each
-            text or for each token.
+            text or for each token, or None.
+
+        Raises:
+            TypeError: If `y`, or the labels or weights of a text, are not a list.
+            ValueError: If the numbers of texts, labels and weights differ; if a label is not a class of the model, or
+                a span is malformed; or, with `crf`, if words have weights or labels cannot follow one another.
         """
         encoded = self.encode_inputs(x)
         weights, word_weights = read_weights(sample_weight)
@@ -292,7 +301,7 @@ class TokenClassifier(TokenLabelsTask, LongTextTask):
         return super().encode_class_weight(class_weight)
 
     def _check_token_labels(self, encoded: EncodedInputs, y: Any) -> np.ndarray | None:
-        """Check the token labels of encoded texts, and return them by text, or None if `y` holds labels of words."""
+        """Check the token labels of encoded texts and return them by text, or return None if `y` holds word labels."""
         token_counts = encoded.token_counts
         invalid_indices = [
             i for i, labels in enumerate(y) if not hasattr(labels, "__len__") or len(labels) != token_counts[i]
@@ -320,7 +329,7 @@ class TokenClassifier(TokenLabelsTask, LongTextTask):
             encoded: the encoded texts.
 
         Raises:
-            TypeError: For labels that are not a list; the message names their position.
+            TypeError: If labels are not a list; the message names their position.
             ValueError: If a text does not have one label per word, or if a span is malformed; see `label_spans`.
         """
         rows = [] if isinstance(x, Encoded) else list_rows(x, pairs=False)
@@ -358,7 +367,12 @@ class TokenClassifier(TokenLabelsTask, LongTextTask):
         return class_numbers
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
-        """Check that token labels are class numbers or -100, and return them, int32 (n, T), or None if `y` is None."""
+        """Check that token labels are class numbers or -100, and return them, int32 (n, T), or None if `y` is None.
+
+        Raises:
+            TypeError: If `y` is not a list or an array.
+            ValueError: If labels are not int (n, T), or if a label is not a class of the model.
+        """
         if y is None:
             return None
         token_labels = as_labels(y, "a label for each token")
@@ -374,7 +388,7 @@ class TokenClassifier(TokenLabelsTask, LongTextTask):
         return token_labels.astype("int32")
 
     def replace_ignored(self, y: Tensor) -> Tensor:
-        """Return labels for the loss; -100 stays if the loss leaves it out, as with `crf`."""
+        """Return labels for the loss, in which -100 is replaced unless the loss itself leaves it out, as with `crf`."""
         leaves_out_ignored = self.crf or isinstance(self.loss, keras.losses.SparseCategoricalCrossentropy)
         return y if leaves_out_ignored else super().replace_ignored(y)
 
@@ -409,12 +423,14 @@ class TokenClassifier(TokenLabelsTask, LongTextTask):
                 are read as IOB2, or as IOB1 if a type has no "B". Not for `"simple"`.
 
         Returns:
-            For each text, a list of `{"text": str, "label": str, "score": float, "start": int, "end": int}`: `label` is
-            the type of the span, `score` the mean probability of its words' labels, `start` and `end` are character
-            offsets in the text (for a list of words, in the words joined by spaces). Truncated words are left out.
+            For each text, a list of `{"text": str, "label": str, "score": float, "start": int, "end": int}`. `label` is
+            the type of the span, or the label of the word. `score` is the mean probability of the labels in the span.
+            `start` and `end` are character offsets in the text (for a list of words, in the words joined by spaces).
+            Truncated words are left out.
 
         Raises:
-            ValueError: For an unknown aggregation, or for `constrained` if the labels do not mark spans.
+            ValueError: If `aggregation` is unknown, or is `"simple"` with `crf` or `constrained`; or if `constrained`
+                is True and the labels do not mark spans.
         """
         is_valid = aggregation in ("first", "simple", "none", None)
         require(is_valid, "aggregation", '"first", "simple" or "none"', aggregation)

@@ -52,12 +52,11 @@ class TokenLabelsTask(Task):
 
 
 def encode_token_ids(y: Labels, vocabulary_size: int) -> np.ndarray:
-    """Check that labels are ids of tokens or -100, for tokens that do not count, and return them as an array (n, T).
+    """Check that labels are token ids, or -100 where a token does not count, and return them as an array (n, T).
 
     Raises:
         TypeError: If `y` is not a list or an array.
-        ValueError: For labels that are not int (n, T), or for an id that the vocabulary lacks (the message names the
-            first).
+        ValueError: If labels are not int (n, T), or if the vocabulary lacks an id (the message names the first).
     """
     ids = as_labels(y, "a token id for each token")
     if ids.ndim != 2 or ids.dtype.kind not in "iu":

@@ -33,9 +33,11 @@ def measure_by_token(task: Any, x: Any, batch_size: int, verbose: bool | int | s
 def measure_batches(task: Any, batches: Any, verbose: bool | int | str = "auto") -> dict[str, float]:
     """Return the loss and metrics of a language model on batches, with the loss averaged over all tokens.
 
+    If no token counts, the loss is NaN.
+
     Args:
         task: a task whose batches hold a weight for each token.
-        batches: the batches, as `Task.batches` returns them.
+        batches: the batches, the first entry of the tuple that `Task.batches` returns.
         verbose: whether to show a progress bar.
     """
     # `test_on_batch` resets all metrics before each batch. Their variables are sums over the tokens of a batch.

@@ -20,7 +20,7 @@ class WordFeatures:
     """Static word vectors for the tokens of a tokenizer that are whole words.
 
     Attributes:
-        count: int, number of rows of the layer's table.
+        count: int, number of rows of the table of vectors.
         embedding_dim: int, width E of the vectors.
         tokens: the tokens with a vector, ids or words; None if the vectors come from a file of weights.
         vectors: float32 (n, E), the vectors of the n `tokens`, or None.
@@ -35,7 +35,7 @@ class WordFeatures:
 
     @classmethod
     def of(cls, word_vectors: Any, preprocessor: Preprocessor | None) -> WordFeatures | None:
-        """Return the features for a task's argument `word_vectors`, or None if it is None.
+        """Return the features for a task's argument `word_vectors`, or None if `word_vectors` is None.
 
         Args:
             word_vectors: a `StaticEmbedder`, the dict that `sizes` returns, or None.

@@ -45,8 +45,8 @@ def label_spans(
         The labels of the words, and the number of spans that were widened to whole words.
 
     Raises:
-        ValueError: If a span is malformed, is outside of the text, contains no word or shares a word with another span
-            (the message shows the span), or if `labels` do not mark spans.
+        ValueError: If a span is malformed, is outside of the text, differs from its `text`, contains no word or shares
+            a word with another span (the message shows the span), or if `labels` do not mark spans.
     """
     spans = [_check_span(place, span, text) for span in spans]
     scheme = SpanScheme.of(labels)
@@ -67,7 +67,11 @@ def label_spans(
 
 
 def _check_span(place: str, span: Any, text: str) -> Mapping[str, Any]:
-    """Check that a span lies within `text` and matches it, and return the span; `place` names it in messages."""
+    """Check that a span lies within `text` and matches it, and return the span; `place` names it in messages.
+
+    Raises:
+        ValueError: If the span is malformed, is outside of the text, or differs from its own `text`.
+    """
     if not isinstance(span, Mapping) or not {"start", "end", "label"} <= span.keys():
         raise ValueError(f'{place}: a span is a dict with "start", "end" and "label", got {span!r:.80}.')
     start = span["start"]
@@ -88,7 +92,7 @@ def check_label_sequences(class_numbers: np.ndarray, counts: Sequence[int], labe
         labels: labels of the model, which mark spans.
 
     Raises:
-        ValueError: For a label that cannot follow the label before it; the message names the first.
+        ValueError: If a label cannot follow the label before it, or cannot begin or end a text.
     """
     is_allowed = transition_table(labels)
     boundary_index = len(labels)

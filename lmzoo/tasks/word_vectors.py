@@ -67,8 +67,8 @@ class LayerMix(NamedTuple):
             count: int, number of the backbone's `hidden_states`.
 
         Raises:
-            TypeError: If the type of `layers` is not supported.
-            ValueError: For an empty selection, a layer that the model does not have, or a weight that is not finite.
+            TypeError: If `layers` or one of its entries has another type.
+            ValueError: If `layers` is empty, if the model lacks a layer, or if a weight is not a finite number.
         """
         if layers is None:
             return cls((count,), np.ones(1, "float32"))
@@ -103,7 +103,7 @@ class LayerMix(NamedTuple):
         return cls(tuple(int(layer) % count for layer in selected_layers), np.array(weights, "float32"))
 
     def combine(self, vectors: np.ndarray) -> np.ndarray:
-        """Return the weighted sum over the layers of `vectors`: float32 (w, K, H) to (w, H).
+        """Return the weighted sum, float32 (w, H), of `vectors`, float32 (w, K, H), over the layers.
 
         Without weights, the vectors are returned unchanged.
         """
@@ -137,7 +137,7 @@ class LayerModels:
 def embed_words(
     task: Task, models: LayerModels, texts: Sequence[Text], layers: Layers, batch_size: int
 ) -> list[WordVectors]:
-    """Return the word vectors of each text.
+    """Return the word vectors of each text, zeros for words without tokens in the model's input, with a warning.
 
     Args:
         task: task whose preprocessor encodes the texts.
@@ -147,7 +147,7 @@ def embed_words(
         batch_size: int, texts per batch.
 
     Raises:
-        TypeError: For an entry that is not text (the message names its position); see also `LayerMix.parse`.
+        TypeError: If an entry is not text (the message names its position); see also `LayerMix.parse`.
         ValueError: See `LayerMix.parse`.
     """
     mix = LayerMix.parse(layers, len(models.states) - 1)

@@ -48,9 +48,9 @@ def join_weights(rows: Sequence[Any], counts: Sequence[int], unit: str) -> np.nd
         unit: "words" or "tokens", for messages.
 
     Raises:
-        TypeError: For weights that are not numbers; the message names their position.
-        ValueError: For weights that are NaN, infinite or negative, or for a text without exactly one weight for each
-            word or token; the message names the position.
+        TypeError: If weights are not a list or not numbers; the message names their text.
+        ValueError: If a weight is NaN, infinite or negative, or if a text does not have exactly one weight for each
+            word or token; the message names the text.
     """
     weights = [np.zeros(0, "float32")]
     for i, (row, count) in enumerate(zip(rows, counts, strict=True)):
@@ -82,9 +82,9 @@ def weigh_classes(examples: Examples, class_weight: Mapping[int, float]) -> Exam
 
 
 def weigh_generator(batches: Any, class_weight: Mapping[int, float] | None) -> tuple[Any, Mapping[int, float] | None]:
-    """Return Keras' `x` and `class_weight`, with the class weights in the batches if these are a generator.
+    """Return `x` and `class_weight` for Keras; if `batches` is a generator, apply the class weights to its batches.
 
-    Keras takes no class weights with a generator.
+    In that case, the returned `class_weight` is None, since Keras takes no class weights with a generator.
     """
     if class_weight is None or not isinstance(batches, Generator):
         return batches, class_weight
@@ -92,14 +92,14 @@ def weigh_generator(batches: Any, class_weight: Mapping[int, float] | None) -> t
 
 
 def _weigh_batches(batches: Iterable[Any], class_weight: Mapping[int, float]) -> Iterator[Batch]:
-    """Yield batches of examples with one class each, with weights multiplied by the class weights of their labels."""
+    """Yield batches whose weights are multiplied by the class weights of the labels; each example has one label."""
     for features, labels, *weights in batches:
         class_weights = get_class_weights(labels, class_weight)
         yield features, labels, class_weights * weights[0] if weights else class_weights
 
 
 def weigh_labels(y: np.ndarray, weights: Any, class_weight: Mapping[int, float]) -> np.ndarray:
-    """Return the class weights of labels, multiplied by sample weights if there are any, float (n,) or (n, T).
+    """Return the class weights of labels, float (n,) or (n, T), multiplied by sample weights if there are any.
 
     Args:
         y: int (n,), labels of n texts, or (n, T), labels of their T tokens.
@@ -114,7 +114,7 @@ def weigh_labels(y: np.ndarray, weights: Any, class_weight: Mapping[int, float])
 
 
 def get_class_weights(labels: np.ndarray, class_weight: Mapping[int, float]) -> np.ndarray:
-    """Return each label's class weight, float32 with the shape of `labels`; 0 for labels that do not count."""
+    """Return each label's class weight, float32 with the shape of `labels`; 0 for the label -100."""
     weights_by_class = np.array(
         [class_weight[class_number] for class_number in range(len(class_weight))], "float32"
     )  # (C,)

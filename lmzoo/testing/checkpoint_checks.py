@@ -39,7 +39,7 @@ _OUTPUTS = (
 
 
 def peer_heads(family: Family) -> list[str]:
-    """Return the kinds of heads to compare with transformers; "" stands for a model without a head."""
+    """Return the kinds of heads to compare with transformers, "" for no head; [] if it has no such family."""
     if "hf" not in family.checkpoints:
         return []
     # Pre-training heads are excluded if transformers has no equal head. For permutation language modeling ("plm"), it
@@ -53,7 +53,9 @@ def peer_heads(family: Family) -> list[str]:
 
 
 def check_peer_outputs(family: Family, head: str, variant: int = 0) -> None:
-    """Check that a model from transformers has the same hidden states, attention scores and logits in lmzoo.
+    """Check that a model from transformers has the same outputs in lmzoo.
+
+    The outputs are the head's logits or, without a head, the hidden states and the attention scores.
 
     Args:
         family: the family to check.
@@ -121,7 +123,7 @@ CHECKPOINT_CHECKS = (check_peer_outputs, check_peer_files)
 def _make_peer(family: Family, head: str, folder: Path, variant: int) -> Any:
     """Save a transformers model with random weights to `folder / "peer"`, and return the model.
 
-    The model has the configuration that lmzoo writes for the family's tiny model.
+    The model has the configuration that lmzoo writes for the tiny model of the family's `variant`.
     """
     import torch
     import transformers

@@ -175,7 +175,8 @@ def check_causality(family: Family) -> None:
 def check_training(family: Family, eager: bool | None = None) -> None:
     """Check that a training step changes every trainable weight, and that eager and compiled steps agree.
 
-    The batch includes a sequence of only padding, whose gradients must also be finite.
+    The batch includes a sequence of only padding, whose gradients must also be finite. Biases of keys, and weights that
+    change only the outputs but not the loss, may stay unchanged.
 
     Args:
         family: the family to check.
@@ -269,7 +270,10 @@ def check_task_functional_model(task_class: type[Task], family: Family) -> None:
 
 
 def check_task_training(task_class: type[Task], family: Family) -> None:
-    """Check that a training step changes every trainable weight, and that eager and compiled steps agree."""
+    """Check that a training step changes every trainable weight, and that eager and compiled steps agree.
+
+    Exceptions are as in `check_training`: some weights may stay unchanged, and JAX takes no eager step.
+    """
     batch = _make_task_batch(tiny_task(task_class, family))
     eager = not compiles_each_operation()
     _check_step(lambda: tiny_task(task_class, family), "auto", *batch, eager=eager)
@@ -395,7 +399,12 @@ def check_task_export(task_class: type[Task], family: Family) -> None:
 
 
 def _check_step(build: Callable[[], keras.Model], loss: str, *batch: Tensors, eager: bool) -> keras.Model:
-    """Check a compiled training step, also against an eager step if `eager`, and return the trained model."""
+    """Check a compiled training step, also against an eager step if `eager`, and return the trained model.
+
+    Raises:
+        AssertionError: If the steps differ, if a weight is not finite, or if a trainable weight is unchanged, except
+            for biases of keys and weights that change only the outputs but not the loss.
+    """
     step_results = []
     for options in (*[{"run_eagerly": True}] * eager, {"jit_compile": True}):
         model = build()

@@ -17,7 +17,7 @@ TOLERANCE = 1e-5  # absolute and relative, for float32 results that must agree
 
 
 def assert_answers_agree(task: Task, x: Sequence[Any], outputs: dict[str, np.ndarray]) -> None:
-    """Check that an exported signature and the task in Python return the same answers.
+    """Check that an exported signature and the task in Python return the same answers, except for `probabilities`.
 
     Args:
         task: the exported task.
@@ -25,8 +25,8 @@ def assert_answers_agree(task: Task, x: Sequence[Any], outputs: dict[str, np.nda
         outputs: outputs of the signature for the same inputs, by name.
 
     Raises:
-        AssertionError: If a string differs, a number differs by more than 1e-5, or a row is padded with anything but
-            "", 0 or -1.
+        AssertionError: If the number of answers or a string differs, if a number differs by more than `TOLERANCE`, or
+            if a row is padded with anything but "", 0 or -1.
     """
     answers = task.answers(x)
     for name in task.served_outputs:
@@ -42,7 +42,7 @@ def assert_answers_agree(task: Task, x: Sequence[Any], outputs: dict[str, np.nda
 
 
 def assert_same(actual: np.ndarray, expected: np.ndarray, description: str) -> None:
-    """Check that two arrays of strings are equal, or two arrays of numbers close; `description` is for messages."""
+    """Check that two arrays of strings are equal, or that two of numbers are close; `description` is for messages."""
     if actual.dtype == object:
         texts = [[t.decode() if isinstance(t, bytes) else t for t in array.ravel()] for array in (actual, expected)]
         assert texts[0] == texts[1], description
@@ -58,7 +58,7 @@ def assert_close(actual: Tensors, expected: Tensors, description: str, tolerance
 
 
 def _list_dicts(answer: object) -> list[dict[str, Any]]:
-    """Return the dicts in the answer to one example: the answer itself, or the dicts in its nested lists."""
+    """Return the dicts in the answer to one example: the answer itself, the dicts in its nested lists, or none."""
     if isinstance(answer, dict):
         return [answer]
     return [entry for inner_answer in answer for entry in _list_dicts(inner_answer)] if isinstance(answer, list) else []

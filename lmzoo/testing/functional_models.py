@@ -19,7 +19,7 @@ def assert_copies_agree(model: keras.Model, features: Features) -> None:
         features: inputs of the model, by name.
 
     Raises:
-        AssertionError: If the outputs of a copy differ.
+        AssertionError: If the outputs or the number of trainable weights of a copy differ.
     """
     functional_model = keras.Model(model.input, [_apply_on_top(x) for x in keras.tree.flatten(model.output)])
     with tempfile.TemporaryDirectory() as folder:

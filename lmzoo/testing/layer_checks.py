@@ -113,7 +113,8 @@ def check_layer_files(build: Build, arguments: Arguments) -> None:
 def check_layer_masks(build: Build, arguments: Arguments) -> None:
     """Check that bool and int masks give the same outputs, and that a Keras mask on the first argument has no effect.
 
-    Keras may warn that the layer does not support masking.
+    The Keras mask is True everywhere, and is tested only if the first argument is float32 with three axes. Warnings
+    that the layer does not support masking are ignored.
     """
     arrays = arguments(_BATCH_SIZE)
     layer = _build_layer(build, arrays)
@@ -132,7 +133,7 @@ def check_layer_masks(build: Build, arguments: Arguments) -> None:
 
 
 def check_layer_training(build: Build, arguments: Arguments) -> None:
-    """Check that a training step changes the weights of a layer, if any, and leaves them finite."""
+    """Check that a training step changes at least one weight of a trainable layer, and leaves all weights finite."""
     layer = _build_layer(build, arguments(_BATCH_SIZE))
     if not layer.trainable_weights:
         return

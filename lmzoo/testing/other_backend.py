@@ -57,7 +57,7 @@ def ask_other_backend(backend: str, request: list[str]) -> None:
     Args:
         backend: "tensorflow" or "jax".
         request: path of a directory that contains `task.keras`, followed by names of modules to import before loading
-            it. The results are written to `results.npz` in the same directory.
+            the task. The results of `train_and_predict` are written to `results.npz` in the same directory.
 
     Raises:
         AssertionError: If the process ends or raises an error.

@@ -137,7 +137,7 @@ _EXAMPLES: dict[type[Task], Callable[[list[str]], tuple[Any, Any]]] = {
 
 
 def tiny_examples(task: Task, count: int = 7) -> tuple[list[Any], Any]:
-    """Return a few inputs and labels (or None) for the `fit` method of a task.
+    """Return `count` inputs, and their labels or None, for the `fit` method of a task.
 
     For a task from another package, the inputs are texts, and the labels, if needed, are class indices below 3.
     """

@@ -40,7 +40,7 @@ def rank_answers(
     Args:
         logits: float (w, T, 2), start and end logits.
         encoded: `EncodedWindows`, the w windows.
-        n_best: int, maximum number of answers per example.
+        n_best: int, number of starts and of ends per window, and maximum number of answers per example.
         max_answer_length: int, maximum number of tokens of an answer.
 
     Returns:
@@ -136,8 +136,8 @@ def insert_null(answers: list[Answer], null: float, threshold: float, n_best: in
         answers: list of `Answer`, best first.
         null: float, score of the null answer.
         threshold: float, by how much `null` must exceed the score of an answer to come before it.
-        n_best: int, length of the n-best list. If the null answer is among the `n_best` highest scores, it replaces
-            the last of several answers.
+        n_best: int, maximum number of `answers`. If the null answer has one of the `n_best` highest scores, it takes
+            the place of the last of `n_best` answers, unless `n_best` is 1; otherwise, it is added to them.
     """
     num_above_null = sum(answer.score >= null for answer in answers)
     if num_above_null < n_best:  # the null answer is in the list

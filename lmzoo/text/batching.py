@@ -48,11 +48,13 @@ def fit_buckets(
     """Return up to `most` padded widths that minimize the padding of sequences with the given lengths.
 
     Every sequence is padded to the smallest width that holds it. Dynamic programming finds the best multiples of
-    `multiple`.
+    `multiple`. Lengths of at least twice `limit` are texts in windows of `limit` tokens; they get up to `most` further
+    widths, which are numbers of whole windows.
 
     Args:
         lengths: int array (n,), number of tokens of each sequence.
-        limit: int, the largest width, such as a model's number of positions; a longer sequence raises it.
+        limit: int, the largest width, such as a model's number of positions; a longer sequence, of less than twice this
+            length, raises it.
         most: int, maximum number of widths; by default 4 for JAX on an accelerator, 32 for TensorFlow without XLA, and
             7 otherwise.
         multiple: int, divisor of all widths, except for the largest width if it is cut to `limit`; by default 4 for
@@ -209,7 +211,8 @@ class OrderedBatches(Batches):
 class LengthBatches(Batches):
     """Batches of packed sequences, each padded to the smallest bucket that holds its longest sequence.
 
-    A pass begins with the batch at index 0 and belongs to the epoch of the last `begin_epoch`.
+    A pass begins with the batch at index 0 and belongs to the epoch of the last `begin_epoch`. Without `round_up`, a
+    batch with fewer sequences is padded to hold the longest sequence of all batches.
 
     Args:
         lengths: int array (n,), number of tokens of each sequence.
@@ -341,7 +344,7 @@ class LengthBatches(Batches):
 
     @property
     def example_order(self) -> np.ndarray:
-        """Index of the example that each output belongs to, in the order of the current epoch: int64 (n,)."""
+        """Index of each output's example, in the order of the current epoch: int64, (n,) or longer with `round_up`."""
         return np.concatenate(self._plan(self.epoch))
 
 

@@ -36,7 +36,7 @@ class BufferedBatches(OrderedBatches):
         compiled: bool, whether XLA compiles the model, see `fit_buckets`.
 
     Raises:
-        ValueError: While reading, if an epoch has no sequences.
+        ValueError: If an epoch has no sequences; raised while reading.
     """
 
     def __init__(

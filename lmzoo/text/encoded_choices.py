@@ -37,11 +37,11 @@ class EncodedChoices(Encoded):
         return EncodedChoices(self.texts, self.starts[indices], self.counts[indices])
 
     def rows(self, examples: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """Return the indices in `texts` of the choices of `examples`, by default of all, one row per example.
+        """Return the indices in `texts` of the choices of each of `examples`, by default of all examples.
 
         Returns:
-            int64 (b, C) for b examples, where C is the largest number of choices of any example in this object; missing
-            choices point at the empty sequence.
+            int64 (b, C), a row for each of b examples, where C is the largest number of choices of any example in this
+            object; missing choices point at the empty sequence.
         """
         choice_indices = np.arange(self.counts.max(initial=0))  # (C,)
         exists = choice_indices < self.counts[examples][:, None]  # (b, C)

@@ -40,13 +40,14 @@ class MaskedTokensTask(Task):
         masking: `lmzoo.text.Masking` or a dict of its arguments; the masking of the family's pre-training by default.
         activation: str, activation of the head's layer; the backbone's by default.
         layer_norm_epsilon: float, epsilon of the head's LayerNorm; the backbone's by default.
-        outputs: function from the logits of the masked tokens, (B, M, V), and a dict to the task's outputs. The dict
-            holds the backbone's outputs, with "sbo" also `boundary`; with "rtd", the outputs of `ReplacedTokens`; with
-            "plm", nothing.
+        outputs: function that takes the logits of the masked tokens, (B, M, V), and a dict, and returns the task's
+            outputs. With "rtd", the dict holds the outputs of `ReplacedTokens`; with "plm", it is empty; otherwise, it
+            holds the backbone's outputs and, with "sbo", the logits `boundary`.
         name: name of the model.
         objective: "plm" to predict tokens in a random order, with the backbone's query stream, instead of masks; "rtd"
             to fill masks with a generator's tokens, which the backbone learns to distinguish from original tokens;
-            "sbo" to predict masked tokens a second time, from the vectors at the boundaries of their spans.
+            "sbo" to predict masked tokens a second time, from the vectors at the boundaries of their spans. With any
+            other value, masked tokens are predicted once.
         generator_width: int, width of the hidden states of the generator for "rtd"; None for its default.
         tie_embeddings: bool, whether logits are products with the token embeddings; if False, the head has its own
             kernel for the logits.
@@ -149,7 +150,7 @@ class MaskedTokensTask(Task):
             encoded: encoded texts.
             indices: int (b,), indices of the sequences to mask.
             width: int, padded length of the sequences.
-            rng: generator of the random masks.
+            rng: generator of random numbers; static masks do not depend on it.
 
         Returns:
             The task's inputs; the targets, int32 (b, M), which are the original ids of the masked tokens; and their

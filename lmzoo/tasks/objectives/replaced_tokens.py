@@ -23,10 +23,10 @@ from lmzoo.layers.heads import compute_tied_logits
 
 
 def make_shallow_config(config: EncoderConfig, width: int | None = None) -> EncoderConfig:
-    """Return the configuration of a generator as wide as the backbone, with half of its blocks (He et al., 2021).
+    """Return the configuration of a generator as wide as the backbone, with half as many blocks (He et al., 2021).
 
     Raises:
-        ValueError: For a `width` that is neither None nor the width of the backbone's hidden states.
+        ValueError: If `width` is neither None nor the width of the backbone's hidden states.
     """
     is_valid = width in (None, config.hidden_dim)
     require(is_valid, "generator_width", f"{config.hidden_dim}, the width of the embeddings", width)
@@ -44,7 +44,7 @@ def make_narrow_config(config: EncoderConfig, width: int | None = None) -> Encod
             heads and the width of feed-forward layers are reduced by the same factor.
 
     Raises:
-        ValueError: For a `width` that is not a positive multiple of the generator's number of heads.
+        ValueError: If `width` is not a positive multiple of the generator's number of heads.
     """
     if width is None:
         num_heads = max(1, config.num_heads // 4)
@@ -92,7 +92,10 @@ class Generator(ConfiguredLayer):
         self.head = backbone.make_masked_lm_head(activation, layer_norm_epsilon, dtype=self.dtype_policy, name="head")
 
     def build(self, inputs_shape: dict[str, Shape], positions_shape: Shape) -> None:
-        """Create the weights of the generator and its head."""
+        """Create the weights of the generator and its head.
+
+        If the generator has its own token embeddings, they begin as a copy of the backbone's.
+        """
         self._compute_hidden_states(make_inputs(self.config))
         if not self.shares_embeddings:
             table = self.backbone.embeddings.token_embedding.embeddings
@@ -201,7 +204,7 @@ class ReplacedTokens(ConfiguredLayer):
         return type(self.backbone).compute_hidden_states(layers, inputs, mask)[-1]
 
     def merge_embeddings(self) -> None:
-        """Add the changes of the generator's token embeddings since the last call to the backbone's embeddings.
+        """Update the backbone's token embeddings by the changes of the generator's since the last call of this method.
 
         Shared embeddings need no merging.
         """
@@ -212,7 +215,7 @@ class ReplacedTokens(ConfiguredLayer):
             self.merged_table.assign(ops.copy(generator_table))
 
     def compute_output_spec(self, inputs: Features, positions: Tensor, draws: Tensor) -> dict[str, keras.KerasTensor]:
-        """Return the specs of the logits, float32, and of the corrupted token ids, int32."""
+        """Return a dict of the specs of both logits, float32, and of the corrupted token ids, int32."""
         shape = inputs["token_ids"].shape
         return {
             "masked_lm": self.generator.compute_output_spec(inputs, positions),

@@ -33,7 +33,8 @@ class _Matches(NamedTuple):
     Attributes:
         id: int32 (k,), id of each match's token.
         row: int64 (k,), index of each match's text.
-        begin: int64 (k,), index of each match's first character, including whitespace that belongs to the token.
+        begin: int64 (k,), index in the joined texts of each match's first character, including whitespace that belongs
+            to the token.
         end: int64 (k,), index after each match's last character, including whitespace that belongs to the token.
     """
 
@@ -50,10 +51,10 @@ class _Parts(NamedTuple):
         row: int64 (p,), index of each part's text.
         codes: int32 (p, None), code points of each part, which are normalized if tokens are matched in normalized
             texts.
-        origins: int32 (c,), index in the original text of the character that each code point comes from.
+        origins: int32 (c,), index in the original text of the character that each of the c code points comes from.
         id: int32 (p,), id of the token after the part, or -1 if the text ends there.
         span: int32 (p, 2), offsets of that token, including whitespace that belongs to it.
-        spaces: int32 (p, 2), number of spaces at both ends of that token, which trimmed offsets exclude.
+        spaces: int32 (p, 2), number of spaces at each end of that token; trimmed offsets exclude them.
     """
 
     row: tf.Tensor
@@ -117,7 +118,7 @@ class CutTextsGraph(tf.Module):
         return self._normalized is not None
 
     def normalize(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        """Normalize texts before tokens are matched in them.
+        """Normalize texts before tokens are matched in them; by default, leave them unchanged.
 
         Args:
             codes: int32 (n, None), code points of the texts.
@@ -129,10 +130,10 @@ class CutTextsGraph(tf.Module):
 
     @abstractmethod
     def plain_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Return the ids, int32 (n, None), of `texts`, `tf.string` (n,), which contain no added tokens."""
+        """Tokenize `texts`, `tf.string` (n,), which contain no added tokens, and return their ids, int32 (n, None)."""
 
     def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Return the ids of `plain_ids`, and their offsets, int32 (n, None, 2).
+        """Tokenize as `plain_ids` does, and return the ids, int32 (n, None), and their offsets, int32 (n, None, 2).
 
         Raises:
             NotImplementedError: If the class computes no offsets.
@@ -140,7 +141,7 @@ class CutTextsGraph(tf.Module):
         raise NotImplementedError(f"{type(self).__name__} computes no offsets.")
 
     def count_spaces(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Return the number of spaces at both ends of each token of plain text: int32 (n, None, 2)."""
+        """Return the number of spaces at each end of each token of plain text: int32 (n, None, 2)."""
         raise NotImplementedError
 
     def trim(self, spans: tf.RaggedTensor, spaces: tf.RaggedTensor) -> tf.RaggedTensor:
@@ -148,17 +149,17 @@ class CutTextsGraph(tf.Module):
 
         Args:
             spans: int32 (n, None, 2), offsets of the tokens in the whole texts.
-            spaces: int32 (n, None, 2), number of spaces at both ends of each token.
+            spaces: int32 (n, None, 2), number of spaces at each end of each token.
         """
         raise NotImplementedError
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Return the token ids of texts, `tf.string` (n,): int32 (n, None)."""
+        """Tokenize texts, `tf.string` (n,), and return their token ids, int32 (n, None)."""
         parts = self._parts(texts)
         return _join(parts, self.plain_ids(parts.texts), parts.id, tf.size(texts, tf.int64))
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Return the token ids of texts, int32 (n, None), and their offsets, int32 (n, None, 2)."""
+        """Tokenize texts, `tf.string` (n,), and return the ids, int32 (n, None), and offsets, int32 (n, None, 2)."""
         parts = self._parts(texts)
         ids, spans = self.plain_spans(parts.texts)
         num_texts = tf.size(texts, tf.int64)
@@ -177,7 +178,7 @@ class CutTextsGraph(tf.Module):
         return parts if self._normalized is None else self._cut_normalized(self._normalized, parts)
 
     def _cut_normalized(self, find_tokens: _FindTokens, parts: _Parts) -> _Parts:
-        """Split parts of texts at tokens that are matched in normalized texts, with the results of `tokenizers`."""
+        """Split parts of texts at tokens that are matched in normalized texts, like the `tokenizers` library."""
         codes, sources = self.normalize(parts.codes)
         inner_parts = self._cut(codes, tf.gather(parts.origins, sources), find_tokens(codes))
         # The last inner part of a part is followed by the token after the part.
@@ -203,7 +204,7 @@ class CutTextsGraph(tf.Module):
             return tf.RaggedTensor.from_value_rowids(values, matches.row, codes.nrows(), validate=False)
 
         def after_parts(values: tf.Tensor) -> tf.Tensor:
-            """Select, from a pair for each match, (k, 2), the pair for the token after each part, or zeros: (p, 2)."""
+            """Return for each part the pair, from (k, 2), of the match after it, or zeros if there is none: (p, 2)."""
             no_token = tf.zeros([codes.nrows(), 1, 2], tf.int32)
             return tf.concat([by_text(tf.cast(values, tf.int32)), no_token], axis=1).values
 
@@ -222,7 +223,7 @@ class CutTextsGraph(tf.Module):
         )
 
     def _count_outer_spaces(self, codes: tf.RaggedTensor, matches: _Matches) -> tf.Tensor:
-        """Return the number of spaces at both ends of each match: int64 (k, 2)."""
+        """Return the number of spaces at each end of each match: int64 (k, 2)."""
         if not self._spaces:
             return tf.zeros([tf.size(matches.begin), 2], tf.int64)
         is_nonspace = ~tf.reduce_any(codes.values[:, None] == self._spaces, axis=1)  # (c,)
@@ -237,7 +238,7 @@ class _FindTokens(tf.Module):
     Args:
         tokens: list of `AddedToken` to match.
         contents: list of strings, the form of each token in these texts.
-        ids: dict from tokens to ids.
+        ids: dict from the contents of tokens to their ids.
     """
 
     def __init__(self, tokens: Sequence[AddedToken], contents: Sequence[str], ids: dict[str, int]) -> None:

@@ -64,7 +64,7 @@ def character_kinds() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _find_word_starts(codes: np.ndarray) -> np.ndarray:
-    """Return whether the splitter begins a word at each code point, if spaces are not part of words: bool (c,)."""
+    """Return whether the splitter begins a word at each code point, reading spaces as line breaks: bool (c,)."""
     from tokenizers import pre_tokenizers
 
     text = to_text(np.where(codes == ord(" "), ord("\n"), codes))
@@ -109,7 +109,7 @@ class BytePairGraph(CutTextsGraph):
         return ids.with_values(tf.gather(self._token_spaces, ids.values))
 
     def trim(self, spans: tf.RaggedTensor, spaces: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Exclude the spaces at the ends of tokens from their spans, with the results of `tokenizers`."""
+        """Exclude the spaces at the ends of tokens from their spans, like the `tokenizers` library."""
         begins, ends = tf.unstack(spans.values, num=2, axis=1)  # (p,)
         leading_spaces, trailing_spaces = tf.unstack(spaces.values, num=2, axis=1)  # (p,)
         if self._adds_space:
@@ -123,15 +123,15 @@ class BytePairGraph(CutTextsGraph):
     # === Words ===
 
     def words(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Return the words of texts, `tf.string` (n,): `tf.string` (n, None)."""
+        """Split texts, `tf.string` (n,), into words, `tf.string` (n, None)."""
         return self._words(texts)[0]
 
     def _words(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
-        """Return the words of texts with their characters.
+        """Split texts into words, and return the words with their characters.
 
         Returns:
-            Words, `tf.string` (n, None); their characters, int32 (l,); and the index of each character in its text,
-            int32 (l,).
+            Words, `tf.string` (n, None); the code points of their l characters, int32 (l,); and the index of each
+            character in its text, int32 (l,).
         """
         ragged_codes = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")
         ragged_codes = tf.concat(
@@ -154,12 +154,12 @@ class BytePairGraph(CutTextsGraph):
     # === Tokens ===
 
     def _tokens(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Return the token ids of words, `tf.string` (n, None), by text: int32 (n, None)."""
+        """Tokenize words, `tf.string` (n, None), and return the ids of each text, int32 (n, None)."""
         unique_words, unique_indices = tf.unique(words.values)  # (u,), (w,)
         return words.with_values(tf.gather(self._tokens_of_words(unique_words), unique_indices)).merge_dims(1, 2)
 
     def _tokens_of_words(self, words: tf.Tensor) -> tf.RaggedTensor:
-        """Return the token ids of words, `tf.string` (u,), by word: int32 (u, None)."""
+        """Tokenize words, `tf.string` (u,), and return the ids of each word, int32 (u, None)."""
         byte_values = tf.io.decode_raw(tf.strings.reduce_join(words), tf.uint8)  # (s,)
         word_indices = repeat(tf.range(tf.size(words, tf.int64)), tf.strings.length(words))  # (s,)
         ids = tf.gather(self._byte_ids, tf.cast(byte_values, tf.int32))
@@ -170,7 +170,7 @@ class BytePairGraph(CutTextsGraph):
 def _prepend_spaces(codes: tf.Tensor, kinds: tf.Tensor, *further_values: tf.Tensor) -> list[tf.Tensor]:
     """Put a space in front of each text that begins with another character.
 
-    All arguments are (c,), one value per character. A new space gets the values of the next character.
+    All arguments are (c,), one value per character. A new space gets the further values of the next character.
     """
     lacks_space = (kinds != OUTSIDE) & (shift(kinds, 1, OUTSIDE) == OUTSIDE) & (codes != ord(" "))  # (c,)
     sources = repeat(tf.range(tf.size(codes)), 1 + tf.cast(lacks_space, tf.int32))  # (d,)
