@@ -27,8 +27,8 @@ def encode_label_sets(y: Labels, num_classes: int, labels: Sequence[str] | None)
         TypeError: If `y` is not a list or an array; or if an entry is not a collection of class numbers or names (the
             message names its position).
         ValueError: If the model lacks a class, or an example has a class twice (the message names the position); if an
-            array has another shape or values other than 0 and 1; or if the labels of a model with two classes are
-            probably rows of zeros and ones.
+            array has another shape or values other than 0 and 1; or, for a model with two classes, if the lists look
+            like rows of zeros and ones.
     """
     y = y.to_list() if hasattr(y, "to_list") else y  # a ragged tensor, or a pandas Series
     check_listed(y)

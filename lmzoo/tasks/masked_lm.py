@@ -45,8 +45,8 @@ class MaskedLM(TokenLabelsTask, MaskedTokensTask):
 
     Inputs are the backbone's inputs and `mask_positions`, the positions of up to M masks in each of B sequences, int32
     (B, M). The outputs are the logits of all V tokens of the vocabulary at these positions, float32 (B, M, V). `fit`
-    takes texts without labels and, unless `masking` is static, draws new masks in every epoch. `predict` takes texts
-    with mask tokens, and warns about texts without any. With token features, labels are the masked tokens, int (B, M),
+    takes texts without labels, and draws new masks in every epoch if `masking` is dynamic. `predict` takes texts with
+    mask tokens, and warns about texts without any. With token features, labels are the masked tokens, int (B, M),
     -100 for positions that do not count.
 
     Args:
@@ -287,6 +287,7 @@ class MaskedLM(TokenLabelsTask, MaskedTokensTask):
             The pseudo-perplexity over all tokens of all texts, without special tokens.
 
         Raises:
+            TypeError: If an entry is not text; the message names its position.
             ValueError: If there is no token to predict, or a text holds a mask token.
         """
         log_probabilities = [

@@ -66,8 +66,8 @@ class Pretrainer(MaskedTokensTask):
 
     `fit` and `evaluate` take documents, each a list of sentences, without labels. Each call first cuts the documents
     into pairs (`lmzoo.data.corpora.segment_pairs`) or, without an objective on pairs, packs them
-    (`lmzoo.data.corpora.pack_sentences`), always in the same way; unless `masking` is static, masks are drawn anew in
-    every epoch. For random pairs, pass the output of `segment_pairs` with `passes=` or with another generator.
+    (`lmzoo.data.corpora.pack_sentences`), always in the same way; masks are drawn anew in every epoch if
+    `masking` is dynamic. For random pairs, pass the output of `segment_pairs` with `passes=` or with another generator.
     `predict` takes texts or pairs of texts with mask tokens, see `MaskedLM`.
 
     With token features, labels are a dict by output: `masked_lm` and `boundary` int (B, M), -100 for positions that do
@@ -240,7 +240,7 @@ class Pretrainer(MaskedTokensTask):
         return y, y_pred, sample_weight
 
     def merge_weights(self) -> None:
-        """Update the backbone's token embeddings by the changes of the generator's, if the objective is `"rtd"`."""
+        """Merge into the backbone's token embeddings the changes of the generator's, if the objective is `"rtd"`."""
         if self.objective == "rtd":
             self.get_layer("replaced_tokens").merge_embeddings()
 

@@ -1,4 +1,4 @@
-"""Tokenization and checks of prompts and stops for text generation."""
+"""Tokenization and checks of prompts, and checks of the `stop` argument, for text generation."""
 
 from __future__ import annotations
 

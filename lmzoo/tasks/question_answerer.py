@@ -163,7 +163,7 @@ class QuestionAnswerer(Task):
 
     @classmethod
     def arguments_for(cls, y: Any) -> dict[str, Any]:
-        """Return constructor arguments that suit the labels `y`: `null_score_threshold=0.0` if one is None or empty."""
+        """Return constructor arguments that suit labels: a null-score threshold of 0 if a label is None or empty."""
         return {} if all(y) else {"null_score_threshold": 0.0}
 
     def default_loss(self) -> keras.losses.Loss:
@@ -184,8 +184,8 @@ class QuestionAnswerer(Task):
 
         Raises:
             TypeError: If an entry is not text; the message names its position.
-            ValueError: If texts are not pairs, if a question leaves no room for its context, or if the task has no
-                preprocessor.
+            ValueError: If texts are not pairs, if questions and contexts differ in number, if a question leaves no room
+                for its context, or if the task has no preprocessor.
         """
         self.check_takes_text()
         if isinstance(x, EncodedWindows):

@@ -202,7 +202,7 @@ class Seq2SeqLM(TokenLabelsTask):
         return [TokenAccuracy()]
 
     def default_optimizer(self) -> keras.optimizers.Optimizer:
-        """Return AdamW with the settings and the inverse-square-root schedule of Vaswani et al. (2017, section 5.3)."""
+        """Return AdamW with the settings of Vaswani et al. (2017, section 5.3), and also with clipped gradients."""
         learning_rate = self.recipe.learning_rate
         return AdamW(learning_rate, beta_2=0.98, epsilon=1e-9, global_clipnorm=1.0, schedule="inverse_square_root")
 
@@ -418,7 +418,7 @@ class Seq2SeqLM(TokenLabelsTask):
         Raises:
             TypeError: If an entry is not a string (the message names its position), or if an argument is unknown.
             ValueError: If a text is too long for the model, if the model cannot write the target language, or if a
-                number is out of range. Nothing is translated then.
+                number is out of range; all are checked before the first step.
         """
         refuse_arguments("translate", unknown, GENERATE_ARGUMENT_ADVICE)
         beam_count = self.num_beams if num_beams is None else num_beams
@@ -614,7 +614,7 @@ class Seq2SeqLM(TokenLabelsTask):
             the weights at the position that predicts token i of the target.
 
         Raises:
-            ValueError: If there is no such block; see also `encode_inputs`.
+            ValueError: If the decoder has no block `layer`; see also `encode_inputs`.
         """
         block_count = self.backbone.config.decoder_layers
         require(

@@ -49,14 +49,14 @@ def score_sequences(
     """Return the log-probabilities of each sequence's tokens, float32, with 0 for the first token.
 
     A sequence of more than `length` tokens is read in windows of that length that overlap by half. Each token then has
-    at least half a window before it, except in the first window. Windows have at least two tokens, since nothing is
-    predicted in a window of one.
+    at least half a window before it, except in the first window. A `length` of 1 is raised to 2, since nothing is
+    predicted in a window of one token.
 
     Args:
         model: model that `make_scoring_model` built.
         task: task whose preprocessor pads the windows.
         sequences: token ids of each sequence.
-        length: int, maximum number of tokens that the model reads at once; 1 is taken as 2.
+        length: int, maximum number of tokens that the model reads at once.
         batch_size: int, windows per batch.
     """
     length = max(2, length)

@@ -109,7 +109,10 @@ def generate_in_ops(
         temperature: float32 (B,), divisor of the logits; 1 by default.
 
     Returns:
-        The text that follows each prompt, `tf.string` (B,).
+        The text that follows each prompt, `tf.string` (B,), empty for an empty prompt.
+
+    Raises:
+        tf.errors.InvalidArgumentError: If a prompt is longer than `task.served_length`; raised when the graph runs.
     """
     import tensorflow as tf
 

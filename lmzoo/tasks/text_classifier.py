@@ -165,7 +165,11 @@ class TextClassifier(LongTextTask, TextVectorTask):
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
         """Check labels and return them as int32 (n,), or as float32 indicators (n, C) with `multi_label`.
 
-        Return None if `y` is None. Errors are raised as in `encode_classes` or `encode_label_sets`.
+        Return None if `y` is None.
+
+        Raises:
+            TypeError: See `encode_classes` and, for `multi_label`, `encode_label_sets`.
+            ValueError: See `encode_classes` and, for `multi_label`, `encode_label_sets`.
         """
         encode = encode_label_sets if self.multi_label else encode_classes
         return None if y is None else encode(y, self.num_classes, self.labels)

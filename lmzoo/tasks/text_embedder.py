@@ -85,10 +85,10 @@ class TextEmbedder(LongTextTask):
     `fit` takes pairs of texts, as a tuple of two lists or a list of 2-tuples, and encodes each text separately. The
     `objective` says what the pairs are:
 
-    * `"contrastive"`: the texts of a pair belong together: a question and its answer, two wordings of a sentence, or
-      the same text twice, with different dropout. There are no labels; the model learns to match each text with its
-      partner among all texts of the batch (`lmzoo.training.MultipleNegativesRanking`), and larger batches give better
-      results. A third column, or more columns, hold hard negatives: texts that do not belong to the first text.
+    * `"contrastive"`: the texts of a pair belong together, such as a question and its answer, two wordings of a
+      sentence, or the same text twice, with different dropout. There are no labels; the model learns to match each text
+      with its partner among all texts of the batch (`lmzoo.training.MultipleNegativesRanking`), and larger batches give
+      better results. A third column, or more columns, hold hard negatives: texts that do not belong to the first text.
     * `"cosine"`: each pair has a label between -1 and 1, and the cosine of its vectors is trained to match the label
       (`lmzoo.training.PairCosineError`).
     * `"cosent"`, `"angle"`: each pair has a number as its label, and pairs with higher labels are trained to have
@@ -627,7 +627,7 @@ class TextEmbedder(LongTextTask):
         return clean_single_texts(name, texts, self.text_preprocessor.tokenizer.takes_words)
 
     def _embed_with_progress(self, texts: Texts, batch_size: int | None, prompt: str) -> np.ndarray:
-        """Return the embeddings of single texts, float32 (n, H), with a progress bar if there are many."""
+        """Return the embeddings of single texts, float32 (n, H); show a progress bar if there are many texts."""
         check_arguments(batch_size=batch_size)
         batch_size = batch_size or BATCH_SIZE
         if not isinstance(texts, Encoded):

@@ -34,8 +34,8 @@ class TextRegressor(TextVectorTask):
     """A model that predicts a number for a text or a pair of texts, such as a similarity (Cer et al., 2017).
 
     The model's output is that number, float32 (B, 1), in the units of the labels. Labels are not scaled, but `fit` sets
-    the bias of a new linear head to the mean of the labels, or of the first labels of a stream or dataset. If the bias
-    of labels far from zero had to be learned, this would push the vectors of all texts in the same direction.
+    the bias of a new head with a linear output to the mean of the labels, or of the first labels of a stream or a
+    dataset. Learning a bias far from zero would push the vectors of all texts in the same direction.
 
     Args:
         backbone: `lmzoo.models.Backbone`, the layers below the head.
@@ -174,7 +174,7 @@ class TextRegressor(TextVectorTask):
         Raises:
             TypeError: If `query` is not a string, or if an entry of `texts` is not text (the message names its
                 position).
-            ValueError: If there are no texts, or fewer than `top_k`.
+            ValueError: If there are no texts, or if `top_k` is not from 1 to their number.
 
         Example:
 

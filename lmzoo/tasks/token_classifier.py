@@ -69,10 +69,10 @@ class TokenClassifier(TokenLabelsTask, LongTextTask):
     tokens of each sequence, float32 (B, T, num_classes).
 
     For each text, `fit` takes one label per word, by name or number; a word with label -100 does not count. If most of
-    the model's labels mark spans, in BIO ("B-PER", "I-PER", "O"), IOBES, BIOUL or BMES, it also takes the spans of a
-    string, `{"start": int, "end": int, "label": str}`, with character offsets. `sample_weight` holds a weight for each
-    text or, without `crf`, a list of word weights for each text; `class_weight` weights words by their labels.
-    Without `crf`, the loss is the weighted mean over all words of a batch; see also `lmzoo.training.CrfLoss`.
+    the model's labels mark spans, in BIO ("B-PER", "I-PER", "O"), IOBES, BIOUL or BMES, `fit` also takes the spans of
+    a string, `{"start": int, "end": int, "label": str}`, with character offsets. `sample_weight` holds a weight for
+    each text or, without `crf`, a list of word weights for each text. Without `crf`, `class_weight` weights words by
+    their labels, and the loss is the weighted mean over all words of a batch; with `crf`, see `lmzoo.training.CrfLoss`.
 
     Args:
         backbone: `lmzoo.models.Backbone`, the layers below the head.
@@ -503,7 +503,7 @@ class TokenClassifier(TokenLabelsTask, LongTextTask):
     ) -> Iterator[tuple[list[tuple[int, int]], np.ndarray]]:
         """Yield the character ranges and token positions of each text's words, or of its tokens if `tokens` is True.
 
-        Truncated words and tokens are left out.
+        Truncated words and tokens, and tokens without any text, are left out.
         """
         for i, (begin, end) in enumerate(pairwise(encoded.word_splits)):
             columns = encoded.first[begin:end]  # (W,)

@@ -45,8 +45,8 @@ def label_spans(
         The labels of the words, and the number of spans that were widened to whole words.
 
     Raises:
-        ValueError: If a span is malformed, is outside of the text, differs from its `text`, contains no word or shares
-            a word with another span (the message shows the span), or if `labels` do not mark spans.
+        ValueError: If a span is malformed or outside of the text, if its `text` is not at its offsets, if it contains
+            no word or shares a word with another span (the message shows the span), or if `labels` do not mark spans.
     """
     spans = [_check_span(place, span, text) for span in spans]
     scheme = SpanScheme.of(labels)
@@ -70,7 +70,7 @@ def _check_span(place: str, span: Any, text: str) -> Mapping[str, Any]:
     """Check that a span lies within `text` and matches it, and return the span; `place` names it in messages.
 
     Raises:
-        ValueError: If the span is malformed, is outside of the text, or differs from its own `text`.
+        ValueError: If the span is malformed or outside of the text, or if its `text` is not at its offsets.
     """
     if not isinstance(span, Mapping) or not {"start", "end", "label"} <= span.keys():
         raise ValueError(f'{place}: a span is a dict with "start", "end" and "label", got {span!r:.80}.')
@@ -92,7 +92,7 @@ def check_label_sequences(class_numbers: np.ndarray, counts: Sequence[int], labe
         labels: labels of the model, which mark spans.
 
     Raises:
-        ValueError: If a label cannot follow the label before it, or cannot begin or end a text.
+        ValueError: If a label cannot follow the label before it, or begin or end a text; the message names the first.
     """
     is_allowed = transition_table(labels)
     boundary_index = len(labels)

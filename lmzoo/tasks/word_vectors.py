@@ -137,7 +137,9 @@ class LayerModels:
 def embed_words(
     task: Task, models: LayerModels, texts: Sequence[Text], layers: Layers, batch_size: int
 ) -> list[WordVectors]:
-    """Return the word vectors of each text, zeros for words without tokens in the model's input, with a warning.
+    """Return the word vectors of each text.
+
+    Words without tokens in the model's input get zeros, with a warning.
 
     Args:
         task: task whose preprocessor encodes the texts.

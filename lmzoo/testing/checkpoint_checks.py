@@ -39,7 +39,7 @@ _OUTPUTS = (
 
 
 def peer_heads(family: Family) -> list[str]:
-    """Return the kinds of heads to compare with transformers, "" for no head; [] if it has no such family."""
+    """Return the kinds of heads to compare with transformers ("" for no head), or [] without an "hf" layout."""
     if "hf" not in family.checkpoints:
         return []
     # Pre-training heads are excluded if transformers has no equal head. For permutation language modeling ("plm"), it

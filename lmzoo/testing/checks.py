@@ -272,7 +272,7 @@ def check_task_functional_model(task_class: type[Task], family: Family) -> None:
 def check_task_training(task_class: type[Task], family: Family) -> None:
     """Check that a training step changes every trainable weight, and that eager and compiled steps agree.
 
-    Exceptions are as in `check_training`: some weights may stay unchanged, and JAX takes no eager step.
+    As in `check_training`, some weights may stay unchanged, and on JAX there is no eager step.
     """
     batch = _make_task_batch(tiny_task(task_class, family))
     eager = not compiles_each_operation()

@@ -160,7 +160,7 @@ class Batches(keras.utils.PyDataset):
     fixed_shapes = False  # whether batches differ only in their number of sequences
 
     def begin_epoch(self, epoch: int, logs: object = None) -> None:
-        """Set the epoch of the next pass; the signature matches Keras callbacks."""
+        """Set the epoch of the next pass; `logs`, which Keras passes to callbacks, is ignored."""
         self.epoch = epoch
 
     def batches(self) -> Iterator[Tensors]:
@@ -172,7 +172,7 @@ class Batches(keras.utils.PyDataset):
         raise NotImplementedError
 
     def identity(self) -> dict[str, Any]:
-        """Return values that identify the batches: instances with equal dicts produce equal batches."""
+        """Return a dict that identifies the batches: instances with equal dicts produce equal batches."""
         raise NotImplementedError
 
     def place(self, step: int) -> dict[str, int]:

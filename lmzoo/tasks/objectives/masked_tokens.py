@@ -150,7 +150,7 @@ class MaskedTokensTask(Task):
             encoded: encoded texts.
             indices: int (b,), indices of the sequences to mask.
             width: int, padded length of the sequences.
-            rng: generator of random numbers; static masks do not depend on it.
+            rng: source of randomness; masks depend on it only if `masking` is dynamic.
 
         Returns:
             The task's inputs; the targets, int32 (b, M), which are the original ids of the masked tokens; and their
@@ -189,7 +189,7 @@ class MaskedTokensTask(Task):
         return {**features, "mask_positions": positions}, targets, is_chosen.astype("float32")
 
     def features(self, encoded: EncodedTexts, indices: np.ndarray, width: int) -> FeatureArrays:
-        """Return the model's inputs for texts that contain mask tokens.
+        """Return the model's inputs for texts that contain mask tokens, except for `extra_features`.
 
         With "plm", the token at each mask is predicted from all tokens that are not masked.
         """

@@ -204,7 +204,7 @@ class ReplacedTokens(ConfiguredLayer):
         return type(self.backbone).compute_hidden_states(layers, inputs, mask)[-1]
 
     def merge_embeddings(self) -> None:
-        """Update the backbone's token embeddings by the changes of the generator's since the last call of this method.
+        """Merge into the backbone's token embeddings the changes of the generator's since the last merge.
 
         Shared embeddings need no merging.
         """

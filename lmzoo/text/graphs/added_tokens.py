@@ -133,7 +133,7 @@ class CutTextsGraph(tf.Module):
         """Tokenize `texts`, `tf.string` (n,), which contain no added tokens, and return their ids, int32 (n, None)."""
 
     def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Tokenize as `plain_ids` does, and return the ids, int32 (n, None), and their offsets, int32 (n, None, 2).
+        """Return the ids that `plain_ids` returns, int32 (n, None), and their offsets, int32 (n, None, 2).
 
         Raises:
             NotImplementedError: If the class computes no offsets.
@@ -204,7 +204,11 @@ class CutTextsGraph(tf.Module):
             return tf.RaggedTensor.from_value_rowids(values, matches.row, codes.nrows(), validate=False)
 
         def after_parts(values: tf.Tensor) -> tf.Tensor:
-            """Return for each part the pair, from (k, 2), of the match after it, or zeros if there is none: (p, 2)."""
+            """Return the pair of the match after each part, int32 (p, 2), or zeros if the text ends there.
+
+            Args:
+                values: (k, 2), a pair for each match.
+            """
             no_token = tf.zeros([codes.nrows(), 1, 2], tf.int32)
             return tf.concat([by_text(tf.cast(values, tf.int32)), no_token], axis=1).values
 

@@ -15,7 +15,7 @@ _WHITESPACE = np.array([code for code in range(sys.maxunicode + 1) if chr(code).
 
 
 class AnswerGraph:
-    """Choice of the best answer to each question in TensorFlow ops, with the results of `lmzoo.text.answer_ranking`.
+    """Choice of the best answers in TensorFlow ops, with the same results as `lmzoo.text.answer_ranking`.
 
     Shapes: n examples, w windows, t positions, m answer lengths, a possible answers.
 
