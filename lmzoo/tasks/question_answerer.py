@@ -163,8 +163,8 @@ class QuestionAnswerer(Task):
 
     @classmethod
     def arguments_for(cls, y: Any) -> dict[str, Any]:
-        """Return constructor arguments that suit labels: a null-score threshold of 0 if a label is None or empty."""
-        return {} if all(y) else {"null_score_threshold": 0.0}
+        """Return constructor arguments that suit labels: a null-score threshold of 0 if an example has no answer."""
+        return {} if all(read_golds(y)) else {"null_score_threshold": 0.0}
 
     def default_loss(self) -> keras.losses.Loss:
         """Return the loss, the mean cross-entropy of the answers' start and end positions."""

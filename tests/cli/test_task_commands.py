@@ -345,7 +345,8 @@ def test_the_seed_decides_the_weights(folder, fitted):
 
 def test_arguments_of_the_model_depend_on_the_labels():
     answer = [{"text": "a", "answer_start": 0}]
-    assert models.QuestionAnswerer.arguments_for([answer, []]) == {"null_score_threshold": 0.0}
+    for no_answer in ([], None, {"text": [], "answer_start": []}):
+        assert models.QuestionAnswerer.arguments_for([answer, no_answer]) == {"null_score_threshold": 0.0}
     assert models.QuestionAnswerer.arguments_for([answer, answer]) == {}
     assert models.TextEmbedder.arguments_for(None) == {"objective": "contrastive"}
     assert models.TextEmbedder.arguments_for([0.5]) == {"objective": "cosine"}
