@@ -1,4 +1,4 @@
-"""lmzoo: a Keras 3 model zoo, language models from ELMo to BERT, RoBERTa and ALBERT."""
+"""lmzoo: a Keras 3 model zoo of language models, from ELMo to BERT, RoBERTa and ALBERT."""
 
 from lmzoo.common.tensorflow_kernels import turn_on_onednn
 

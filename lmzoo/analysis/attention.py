@@ -47,7 +47,8 @@ class HeadStatistics(NamedTuple):
     """Statistics of the N attention heads in each of L layers, averaged over all tokens.
 
     Attributes:
-        distance: float64 (L, N), mean distance from a token to the tokens it attends to, in tokens.
+        distance: float64 (L, N), mean distance in tokens from a token to the tokens it attends to, weighted by
+            attention.
         entropy: float64 (L, N), mean entropy of a token's attention weights in nats; 0 if one token gets all attention.
         special: float64 (L, N), mean fraction of attention to special tokens, or to one special token.
 
@@ -74,9 +75,10 @@ def attention(
         One `Attention` for each text.
 
     Raises:
-        TypeError: If the model has no attention (such as ELMo), or an entry is not text; the message gives the entry's
-            position.
-        ValueError: If there are no texts, or no preprocessor.
+        TypeError: If `model` is neither a task nor a backbone, or has no attention (such as ELMo), or an entry is not
+            text; the message gives the entry's position.
+        ValueError: If there are no texts, there is no preprocessor or it does not fit the model, or the model reads a
+            source and a target.
 
     Example:
 
@@ -123,10 +125,10 @@ class _Scores(keras.layers.Layer):
 
 
 def join_words(found: Attention) -> Attention:
-    """Return the attention weights between words: averaged over attending tokens and summed over attended tokens.
+    """Join the tokens of each word, averaging the attention weights from its tokens and summing the weights to them.
 
     Rows still sum to 1 (Clark et al., 2019, https://aclanthology.org/W19-4828). Special tokens and tokens outside of
-    words are not joined.
+    words stay separate.
 
     Args:
         found: attention between tokens, returned by `attention`.

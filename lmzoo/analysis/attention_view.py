@@ -17,7 +17,7 @@ def write_attention(path: str | Path, found: Sequence[Attention], title: str = "
     """Write an HTML page that shows the attention of each token, in a layer and head chosen on the page.
 
     The page shows tokens or whole words. It is a single file that works offline and with the keyboard, and has a light
-    and a dark mode. It may have at most 2 MB, enough for 58 tokens in a model of 12 layers with 12 heads. For longer
+    and a dark mode. It is limited to 2 MB, enough for 58 tokens in a model of 12 layers with 12 heads. For longer
     texts, pass only some layers: `text._replace(scores=text.scores[-2:])` for each text.
 
     Args:
@@ -26,7 +26,7 @@ def write_attention(path: str | Path, found: Sequence[Attention], title: str = "
         title: title of the page.
 
     Raises:
-        ValueError: If there are no texts, or they are too long for a page.
+        ValueError: If there are no texts, or the page would be larger than 2 MB.
 
     Example:
 
@@ -56,7 +56,8 @@ def write_attention(path: str | Path, found: Sequence[Attention], title: str = "
 def _make_page_data(view: Attention) -> dict[str, object]:
     """Return the page's data for one view of a text, its tokens or its words.
 
-    The scores are a string with two digits per score, 99 for 1, ordered by layer, head, query and key.
+    The scores form one string with two digits per score, from 00 for 0 to 99 for 1, ordered by layer, head, query and
+    key.
     """
     num_layers, num_heads, length, _ = view.scores.shape
     percentages = np.clip(np.rint(view.scores * 99), 0, 99).astype("int64").reshape(-1)

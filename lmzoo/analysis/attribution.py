@@ -28,8 +28,9 @@ def integrated_gradients(
     """Return each token's contribution to a prediction by integrated gradients (Sundararajan et al., 2017).
 
     https://arxiv.org/abs/1703.01365. The gradient of the score is integrated along a straight path from a baseline's
-    embeddings to the text's embeddings. The baseline is a text of mask tokens, or of padding if the family has
-    no mask token. The contributions of all tokens add up to the score of the text minus the score of the baseline.
+    embeddings to the text's embeddings. The baseline is the text with all tokens except special tokens
+    replaced by the mask token, or by padding if the family has no mask token. The contributions of all tokens add up
+    to the score of the text minus the score of the baseline.
 
     Args:
         task: a `TextClassifier`, `TextRegressor`, `TokenClassifier` or `QuestionAnswerer` with a preprocessor, on a
@@ -39,15 +40,16 @@ def integrated_gradients(
         target: class to explain, by name or index; by default the predicted class of each text. For a
             `QuestionAnswerer`, "start" or "end"; by default the sum of both logits of its answer.
         steps: int, number of points on the path. If the contributions do not add up within 1%, up to eight times as
-            many points are used.
+            many points are used, and a warning follows if these are still too few.
         word: for a `TokenClassifier`, the word whose label is explained: its index, or the word itself (its first
             occurrence).
 
     Raises:
         TypeError: If the task is of another kind, or an entry is not text; the message gives the entry's position.
-        ValueError: If the class or word is unknown, a `TokenClassifier` has a CRF, there are no texts, the family (such
-            as ELMo) has no token embeddings, or the task's `encoder` or `word_vectors` also look up the tokens. In the
-            last two cases, use `leave_out`.
+        ValueError: If the class or word is unknown, `word` is missing for a `TokenClassifier` or passed for another
+            task, a `TokenClassifier` has a CRF, there are no texts, the family (such as ELMo) has no token embeddings,
+            or the task's `encoder` or `word_vectors` also look up the tokens. In the last two cases, use `leave_out`.
+        NotImplementedError: If the Keras backend is neither TensorFlow nor JAX.
 
     Example:
 
@@ -120,9 +122,9 @@ def leave_out(
 ) -> list[Attribution]:
     """Return how much the score of a prediction drops when each word is left out (Li et al., 2016).
 
-    https://arxiv.org/abs/1612.08220. A text of n words takes n forward passes. Contributions need not add up to the
-    score. The word whose label is explained, and the words of an answer to a question, are not left out, since the
-    score would not exist without them.
+    https://arxiv.org/abs/1612.08220. For a text of n words, the model reads the text and up to n shortened copies.
+    Contributions need not add up to the score. The word whose label is explained, and the words of an answer to a
+    question, are not left out, since the score would not exist without them.
 
     Args:
         task: a `TextClassifier`, `TextRegressor`, `TokenClassifier` or `QuestionAnswerer` with a preprocessor, on any
@@ -134,7 +136,8 @@ def leave_out(
 
     Raises:
         TypeError: If the task is of another kind, or an entry is not text; the message gives the entry's position.
-        ValueError: If the class or word is unknown, a `TokenClassifier` has a CRF, or there are no texts.
+        ValueError: If the class or word is unknown, `word` is missing for a `TokenClassifier` or passed for another
+            task, a `TokenClassifier` has a CRF, or there are no texts.
 
     Example:
 
@@ -213,7 +216,11 @@ def _embed(task: keras.Model, layer: keras.layers.Layer, features: Features) -> 
 
 
 def _make_gradient(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """Return a function that computes the gradient of a scalar `function` of a tensor."""
+    """Return a function that computes the gradient of a scalar `function` of a tensor.
+
+    Raises:
+        NotImplementedError: If the Keras backend is neither TensorFlow nor JAX.
+    """
     if keras.backend.backend() == "jax":
         import jax
 

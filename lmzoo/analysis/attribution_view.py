@@ -13,10 +13,10 @@ from lmzoo.analysis.page import render_table, write_page
 
 
 def write_attributions(path: str | Path, found: Sequence[Attribution], title: str = "Contributions") -> None:
-    """Write an HTML page that highlights the words for and against the prediction in each text.
+    """Write an HTML page that highlights the tokens or words for and against the prediction in each text.
 
     The page is a single file that works offline and with the keyboard, and has a light and a dark mode. The largest
-    contribution of each text has the strongest color; words against the prediction are also underlined.
+    contribution of each text has the strongest color, and parts against the prediction are also underlined.
 
     Args:
         path: file to write; an existing file is replaced.

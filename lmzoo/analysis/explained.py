@@ -1,4 +1,4 @@
-"""Scores of the predictions to explain, for a text and for the text without each of its words."""
+"""Scores of the predictions to explain, for a text and for copies of the text with one word left out."""
 
 from __future__ import annotations
 
@@ -39,10 +39,11 @@ class Attribution(NamedTuple):
         offsets: int64 (n, 2), start and end of each token or word in its text, in characters; -1 for special tokens.
         segments: int64 (n,), index of each token's or word's text in `texts`; -1 for special tokens.
         values: float64 (n,), contributions to the score; positive values support the prediction.
-        target: the explained prediction: a class name, the text of an answer to a question, or "score" for numbers.
-        score: float, score of the text, which is the logit of the class, the sum of the answer's start and end logits,
-            or the predicted number.
-        baseline: float, score of the baseline text; None if single words were left out.
+        target: the explained prediction: a class name, the text of an answer to a question, or "score" for a
+            `TextRegressor`.
+        score: float, score of the text, which is the logit of the class, the sum of the answer's start and end logits
+            (or only one of them if it was chosen as the target), or the predicted number.
+        baseline: float, score of the baseline text; None in results of `leave_out`.
 
     Example: see `leave_out`.
     """
@@ -61,7 +62,7 @@ def check_explained(task: Any, texts: Any, word: str | int | None) -> Any:
     """Check that predictions for texts can be explained, and return the texts with iterators turned into lists.
 
     Raises:
-        TypeError: If the task is of another kind, or texts are not strings.
+        TypeError: If `task` is none of the types in `Explained`, or `texts` is not a list of texts.
         ValueError: If a `TokenClassifier` has a CRF; if `word` is missing for a `TokenClassifier`, or passed for
             another task; or if there are no texts.
     """
@@ -126,7 +127,7 @@ def _iterate_label_questions(
 def _iterate_span_questions(
     task: QuestionAnswerer, reader: Reader, pairs: Any, target: str | int | None
 ) -> Iterator[Question]:
-    """Iterate over the scores to explain, one per pair, for the answer in the window that holds it."""
+    """Iterate over the scores to explain, one per pair: the score of the answer in the window that it comes from."""
     score_columns = _get_score_columns(target)
     answers: list[Any] = task.answer(pairs)
     encoded_windows: EncodedWindows = task.encode_inputs(pairs)
@@ -157,7 +158,7 @@ def _iterate_span_questions(
 def _make_question(
     reader: Reader, read_text: ReadText, encoded_texts: EncodedTexts, row: int, target: str, *indices: tuple[int, ...]
 ) -> Question:
-    """Return a score to explain, which sums some of the model's outputs for a sequence.
+    """Return a question about a sequence, whose score is the sum of some of the model's outputs.
 
     Args:
         reader: reader of the task's texts.
@@ -182,7 +183,7 @@ def _make_question(
 def compute_drops(
     task: Explained, texts: Any, target: str | int | None, word: str | int | None, batch_size: int
 ) -> list[Attribution]:
-    """Return how much the score of each text's prediction drops without each of its words."""
+    """Leave out each word of a text in turn, and return how much the score of the text's prediction drops."""
     if isinstance(task, TokenClassifier):
         return _compute_tag_drops(task, texts, target, word, batch_size)
     if isinstance(task, QuestionAnswerer):
@@ -197,7 +198,7 @@ def compute_drops(
 def _compute_tag_drops(
     task: TokenClassifier, texts: Any, target: str | int | None, word: str | int | None, batch_size: int
 ) -> list[Attribution]:
-    """Return the contributions of all other words to the label of `word`."""
+    """Return, for each text, the contributions of all other words to the label of `word`."""
     encoded_texts = task.text_preprocessor.encode_words(texts)  # without windows, which are not explained
     target_indices = [_find_word_index(i, words, word) for i, words in enumerate(encoded_texts.words)]
     word_lists = [[name for name, _, _ in words] for words in encoded_texts.words]
@@ -282,7 +283,11 @@ def get_class_name(task: Any, column: int) -> str:
 
 
 def _find_classes(task: Any, outputs: np.ndarray, target: str | int | None) -> list[int]:
-    """Return the class to explain for each of n texts, as a column of `outputs` (n, C)."""
+    """Return the class to explain for each of n texts, as a column of `outputs` (n, C).
+
+    Raises:
+        ArgumentError: If `target` is not a class of the task, or is passed for a `TextRegressor`.
+    """
     if isinstance(task, TextRegressor):
         require(target is None, "target", "None for a TextRegressor, which gives one number", target)
         return [0] * len(outputs)
@@ -297,7 +302,11 @@ def _find_classes(task: Any, outputs: np.ndarray, target: str | int | None) -> l
 
 
 def _get_score_columns(target: str | int | None) -> tuple[int, ...]:
-    """Return the columns of a `QuestionAnswerer`'s outputs that add up to the score."""
+    """Return the columns of a `QuestionAnswerer`'s outputs that add up to the score.
+
+    Raises:
+        ArgumentError: If `target` is not None, "start" or "end".
+    """
     columns_by_target: dict[Any, tuple[int, ...]] = {None: (0, 1), "start": (0,), "end": (1,)}
     require(target in columns_by_target, "target", '"start", "end" or None for both, of an answer', target)
     return columns_by_target[target]
@@ -312,8 +321,8 @@ def _compute_answer_scores(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the score of each answer, the window that it comes from, and the positions of answers in all windows.
 
-    As in the task's ranking, the window is the highest-scoring window that holds the answer or, for no answer, the
-    lowest-scoring window.
+    As in the task's ranking, the window is the highest-scoring window that holds the answer or, if the answer is empty,
+    the lowest-scoring window.
 
     Returns:
         Scores, float64 (n,), NaN for an answer that no window holds after a word was left out; indices of windows,
@@ -331,7 +340,11 @@ def _compute_answer_scores(
 
 
 def _find_word_index(text_index: int, words: Sequence[tuple[str, int, int]], word: str | int | None) -> int:
-    """Return the index of `word`, which may itself be an index, in `words`, the words of text `text_index`."""
+    """Return the index in `words` of `word`, which is a string (its first occurrence counts) or already an index.
+
+    Raises:
+        ValueError: If the text has no such word; the message gives `text_index`.
+    """
     names = [name for name, _, _ in words]
     if isinstance(word, str) and word in names:
         return names.index(word)

@@ -100,10 +100,10 @@ def layer_changes(
 def anisotropy(
     model: Task | Backbone, texts: Any, batch_size: int = 32, preprocessor: Preprocessor | None = None, seed: int = 0
 ) -> np.ndarray:
-    """Return the mean cosine of random pairs of token vectors, in the embeddings and L layers: float64 (L + 1,).
+    """Return the mean cosine of random pairs of token vectors in the embeddings and each of L layers, float64 (L + 1,).
 
     The mean is near 0 if directions are random. In BERT, GPT-2 and ELMo, all vectors of upper layers lie in a narrow
-    cone (Ethayarajh, 2019, https://aclanthology.org/D19-1006).
+    cone (Ethayarajh, 2019, https://aclanthology.org/D19-1006). Special tokens are left out.
 
     Args:
         model: a task, or a backbone with a `preprocessor`.
@@ -114,7 +114,7 @@ def anisotropy(
 
     Raises:
         TypeError: If an entry is not text; the message gives its position.
-        ValueError: If there are fewer than two tokens, or no preprocessor.
+        ValueError: If there are fewer than two tokens besides special tokens, or no preprocessor.
 
     Example:
 
@@ -193,7 +193,8 @@ def layer_similarity(
 
     Raises:
         TypeError: If an entry is not text; the message gives its position.
-        ValueError: If there are fewer than two texts, or no preprocessor.
+        ValueError: If there are fewer than two texts, all texts have the same mean vector in a layer, or there is no
+            preprocessor.
 
     Example:
 
@@ -248,8 +249,8 @@ def probe(
 
     Raises:
         TypeError: If an entry is not text; the message gives its position.
-        ValueError: If the numbers of labels and texts differ, labels are lists, there is only one class, or a class has
-            fewer examples than `folds`.
+        ValueError: If the numbers of labels and texts differ, labels are lists, there is only one class, a class has
+            fewer examples than `folds`, `folds` is less than 2, or there is no preprocessor.
 
     Example:
 

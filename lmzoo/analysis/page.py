@@ -20,7 +20,7 @@ def write_page(path: str | Path, title: str, body: str, style: str = "", script:
     Args:
         path: file to write; an existing file is replaced.
         title: title of the page, as plain text.
-        body: HTML below the title, in which all text is escaped.
+        body: HTML below the title; its text must already be escaped.
         style: CSS in addition to the style that all pages share.
         script: JavaScript, which can read `data` as the text of the element with id "data".
         data: JSON-serializable data for the script.

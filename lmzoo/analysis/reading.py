@@ -44,7 +44,7 @@ class ReadText(NamedTuple):
 def join_spans(texts: tuple[str, ...], *pieces: tuple[int, Sequence[TokenSpan]]) -> ReadText:
     """Join groups of token spans into a sequence.
 
-    Each group is a pair: the index in `texts` of the text that the spans come from, or `SPECIAL`; and the spans.
+    Each group is a pair of a segment (an index in `texts`, or `SPECIAL` for special tokens) and the spans in it.
     """
     spans = [span for _, piece in pieces for span in piece]
     offsets = np.array([(span.start, span.end) for span in spans], "int64").reshape(-1, 2)
@@ -162,7 +162,7 @@ class Reader:
 def hidden_states(
     model: Task | Backbone, texts: Any, batch_size: int = 32, preprocessor: Preprocessor | None = None
 ) -> tuple[list[ReadText], list[np.ndarray]]:
-    """Return the hidden states of all tokens in all layers.
+    """Return the tokens of each text, and their hidden states in all layers.
 
     Args:
         model: a task, or a backbone with a `preprocessor`.
@@ -176,8 +176,8 @@ def hidden_states(
 
     Raises:
         TypeError: If an entry is not text; the message gives its position.
-        ValueError: If there are no texts or no preprocessor, or the preprocessor is from another family or has longer
-            sequences than the model.
+        ValueError: If there are no texts or no preprocessor, the preprocessor is from another family or has longer
+            sequences than the model, or the model reads a source and a target.
 
     Example:
 
@@ -205,7 +205,7 @@ def hidden_states(
 def compute_text_means(read: Sequence[ReadText], states: Sequence[np.ndarray]) -> np.ndarray:
     """Return the mean vector of each text in every layer, without special tokens: float32 (n, L + 1, H).
 
-    The mean of a text that has only special tokens is their mean; a text without tokens gets zeros.
+    If a text has only special tokens, they are averaged instead. A text without tokens gets zeros.
     """
     means = []
     for text, text_states in zip(read, states, strict=True):

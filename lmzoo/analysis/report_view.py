@@ -60,7 +60,7 @@ def write_report(path: str | Path, report: Report, title: str = "Report") -> Non
 
 
 def _render_section(name: str, titles: list[str], rows: list[list[Cell]]) -> str:
-    """Return the HTML of a table, with a chart if it can be drawn."""
+    """Return a table of a report as an HTML section, with charts if it holds the calibration or the learning curve."""
     chart = ""
     if name == CALIBRATION:
         columns = {title: [float(row[i]) for row in rows] for i, title in enumerate(titles) if i}
@@ -85,7 +85,7 @@ def _render_section(name: str, titles: list[str], rows: list[list[Cell]]) -> str
 
 
 def _render_cells(row: Sequence[Cell], max_value: int, titles: Sequence[str]) -> str:
-    """Return the cells of a row as HTML, shaded in proportion to `max_value` unless `max_value` is 0."""
+    """Return the cells of a row as HTML; unless `max_value` is 0, shade the numbers in proportion to it."""
     cells = []
     for i, cell in enumerate(row):
         text = f"{cell:.4f}" if isinstance(cell, float) else str(cell)
@@ -123,7 +123,9 @@ _DASHES = ("solid", "dashed")
 
 
 def _draw_chart(lines: Lines, x_name: str, y_name: str, x_range: Range, y_range: Range) -> str:
-    """Return a line chart as SVG. Screen readers find the same numbers in the table next to it.
+    """Return a line chart as an SVG figure with a legend.
+
+    Screen readers find the same numbers in the table next to the chart.
 
     Args:
         lines: dict from the label of each line to its x and y coordinates.

@@ -19,8 +19,9 @@ def plot_vectors(vectors: Any, labels: Sequence[object], reducer: Any = None, ti
     Args:
         vectors: float (n, H), vectors to plot, such as from `senses` or `lmzoo.models.TextEmbedder.embed`.
         labels: one label for each vector, at most 20 different labels.
-        reducer: a fitted object with a `transform` from (n, H) to (n, 2) or more columns, such as the reducers of
-            scikit-learn and umap-learn. Fitted on a larger set of vectors, it shows these vectors within that set.
+        reducer: a fitted object, such as a reducer of scikit-learn or umap-learn, whose `transform` maps (n, H) to at
+            least two columns; the first two are drawn. A reducer fitted on a larger set shows the place of the vectors
+            in this set.
         title: title of the plot.
 
     Returns:
@@ -28,8 +29,8 @@ def plot_vectors(vectors: Any, labels: Sequence[object], reducer: Any = None, ti
 
     Raises:
         ImportError: If matplotlib is not installed.
-        ValueError: If there are fewer than 3 vectors or more than 20 different labels, or the numbers of vectors and
-            labels differ.
+        ValueError: If there are fewer than 3 vectors or more than 20 different labels, H is 1, or the numbers of
+            vectors and labels differ.
 
     Example:
 

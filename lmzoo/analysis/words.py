@@ -82,7 +82,8 @@ def senses(
         The occurrences that have a vector, in the order of the texts; occurrences beyond the sequence length have none.
 
     Raises:
-        TypeError: If the model is of another kind, or an entry is not text; the message gives the entry's position.
+        TypeError: If `embedder` is not a `TextEmbedder`, or an entry is not text; the message gives the entry's
+            position.
         ValueError: If there are no texts, `layers` is "all", `word` occurs in none of the texts or is read as several
             words, such as "don't" or "New York", or no occurrence has a vector.
 
@@ -143,7 +144,7 @@ def senses(
 def surprisal(
     model: CausalLM | MaskedLM | BidirectionalLM, texts: Sequence[Text], batch_size: int = 32
 ) -> list[list[WordSurprisal]]:
-    """Return the surprisal of each word in texts: the negative log-probabilities of its tokens, summed.
+    """Return the surprisal of each word in texts: the sum of the negative log-probabilities of its tokens.
 
     A `CausalLM` predicts a token from the text before it (Hale, 2001, https://aclanthology.org/N01-1021), a `MaskedLM`
     from all other tokens, including tokens of the same word. For a `BidirectionalLM`, surprisal is the mean of two

@@ -28,7 +28,8 @@ def open_bilm(options_file: Path, weight_file: Path) -> Checkpoint:
         weight_file: Path of the HDF5 file with the weights.
 
     Raises:
-        PresetError: If a file is damaged or lacks a required option or tensor.
+        PresetError: If the options file is damaged, or an option is missing or not supported. For a model without
+            `char_cnn`, also if the weight file is damaged or lacks the tensor `embedding`.
     """
     files = JsonFiles(options_file.parent)
     options = dict(_flatten(files.read(options_file.name)))
@@ -59,8 +60,8 @@ def load_bilm(options_file: str | Path, weight_file: str | Path, dtype: Any = No
         **overrides: Arguments of `ElmoConfig` that replace the stored values.
 
     Raises:
-        ValueError: If an option is missing or not supported, or a tensor is missing, unexpected or of the wrong shape;
-            the message names the option or the tensor.
+        ValueError: If a file is missing or damaged, an option is missing or not supported, or a tensor is missing,
+            unexpected or of the wrong shape; the message names the file, the option or the tensor.
 
     Example:
 
@@ -83,7 +84,8 @@ def find_bilm(files: JsonFiles) -> Checkpoint | None:
     """Open the checkpoint in a directory with `*options.json` and `*weights.hdf5`, or return None if a file is missing.
 
     Raises:
-        PresetError: If several files match one of the patterns, or a file is a link out of the directory.
+        PresetError: If several files match one of the patterns, a file is a link that leaves the directory, or the
+            checkpoint is damaged or not supported.
     """
     directory = files.directory
     options_files = sorted(directory.glob("*options.json"))

@@ -173,7 +173,8 @@ class Checkpoint:
             model: Backbone, or the task whose head is stored.
 
         Raises:
-            PresetError: If a tensor is missing, unexpected or of the wrong shape; the message names the first one.
+            PresetError: If a tensor is missing, unexpected, or of the wrong shape or dtype; the message names the first
+                such tensor.
         """
         head = model.head_kind if isinstance(model, HasHead) else None
         return plan(self.layout, self.weights.open(), get_weights_by_path(model), head)
@@ -188,7 +189,8 @@ class Checkpoint:
             with_head: Whether to load the head of a task; if False, only its backbone is loaded.
 
         Raises:
-            PresetError: If a tensor is missing, unexpected or of the wrong shape, or two copies of a tensor differ.
+            PresetError: If a tensor is missing, unexpected, or of the wrong shape or dtype, or two copies of a tensor
+                differ.
         """
         loaded_model = model if with_head else getattr(model, "backbone", model)
         weights = get_weights_by_path(loaded_model)
@@ -228,7 +230,8 @@ class Checkpoint:
             The paths of the head's weights that are not loaded.
 
         Raises:
-            PresetError: If a tensor is missing, unexpected or of the wrong shape.
+            PresetError: If a tensor is missing, unexpected, or of the wrong shape or dtype, or two copies of a tensor
+                differ.
         """
         kind = model.head_kind
         task_class = get_task_class(kind)
@@ -243,7 +246,7 @@ class Checkpoint:
         self.weights.close()
 
     def report(self, model: keras.Model) -> dict[str, str]:
-        """Load all weights into `model` and return a report on the checkpoint, as texts by topic."""
+        """Load all weights into `model` and return a report on the checkpoint, a dict from topic to text."""
         loading_plan = self.plan(model)
         loading_plan.run()
         backbone_ids = {id(weight) for weight in getattr(model, "backbone", model).weights}
@@ -310,8 +313,8 @@ def read_arguments(
         **others: Arguments of the configuration class that other files hold.
 
     Raises:
-        PresetError: If a key is missing or unknown, or the family does not allow its value; the message names both the
-            file and the key.
+        PresetError: If a key is missing, or unknown and not ignored, or a value is not allowed; the message names the
+            file.
     """
     table = family.checkpoints[format].config
     arguments = {**table.read(stored, file, ignore_unknown), **others}

@@ -197,6 +197,8 @@ def _check_padding(tokenizer: Tokenizer, layout: Layout) -> None:
 def _convert_config(layout: Layout, config: Any) -> Arguments:
     """Convert a configuration to the format's keys, and check that reading the keys restores the configuration.
 
+    If only `initializer_range` is not restored, warn instead of raising an error.
+
     Raises:
         PresetError: If the format cannot express a value; the message names the argument.
     """
@@ -258,7 +260,7 @@ def _write_hugging_face(target: Path, model: keras.Model, family: Family, config
 
 
 def _get_missing_token_ids(config: Arguments, tokenizer: Tokenizer) -> Arguments:
-    """Return the ids of the special tokens that a configuration leaves unset, by key."""
+    """Return the tokenizer's ids of special tokens, by key, for the `*_token_id` keys that are None in `config`."""
     keys = [key for key, value in config.items() if key.endswith("_token_id") and value is None]
     tokens = {key: getattr(tokenizer, TokenizerFormat.tokens[key.removesuffix("_id")]) for key in keys}
     return {key: tokenizer.token_to_id(token) for key, token in tokens.items() if token is not None}

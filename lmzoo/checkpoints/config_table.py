@@ -24,26 +24,27 @@ class ConfigTable:
     files that people edit ignore such keys with a warning.
 
     Attributes:
-        keys: File key -> argument.
-        aliases: Alternative name of a key in `keys` -> that key.
-        defaults: File key -> the other library's default value. Keys of `keys` without a default are required.
-        values: Argument with values that the file spells differently -> {value in the file: lmzoo's value}. Other
-            values are errors.
-        shifts: Argument -> integer by which the file's value exceeds lmzoo's.
-        training: File key that affects only training -> argument that lmzoo uses in its place. If the values differ,
-            reading the file only causes a warning.
-        training_values: File key that affects only training -> the value that lmzoo uses. Other values only cause a
-            warning; null stands for lmzoo's value.
-        constants: Argument -> its fixed value in the format, if it differs from lmzoo's default.
-        allowed: File key -> the supported values. Other values are errors.
+        keys: Dict from file key to argument.
+        aliases: Dict from an alternative name of a key in `keys` to the key.
+        defaults: Dict from file key to the other library's default value. Keys of `keys` without a default are
+            required.
+        values: Dict from an argument whose values the file spells differently to a dict from the file's value to
+            lmzoo's value. Other values are errors.
+        shifts: Dict from argument to the integer by which the file's value exceeds lmzoo's.
+        training: For each file key that affects only training, the argument that lmzoo uses in its place. If the values
+            differ, reading the file only causes a warning.
+        training_values: For each other file key that affects only training, the value that lmzoo uses. Other values
+            only cause a warning; null stands for lmzoo's value.
+        constants: Dict from argument to its fixed value in the format, if it differs from lmzoo's default.
+        allowed: Dict from file key to the supported values. Other values are errors.
         ignored: File keys that do not change what the model computes.
         omitted: Arguments that the file may lack, since the weights determine them or predictions do not depend on
             them.
-        written: File key -> a constant value to write in addition to `keys`.
+        written: Dict from file key to a constant value to write in addition to `keys`.
         rewrite: Function that converts a file's content from another version of the format to the version that is
             written. Its second argument is the path of the file, for messages.
         derive: Function that completes the content of a file to write with keys that follow from other keys.
-        rewritten: File key that `rewrite` always returns -> argument. These keys are written like `keys`.
+        rewritten: For each file key that `rewrite` always returns, the argument. These keys are written like `keys`.
     """
 
     keys: Mapping[str, str]
@@ -204,7 +205,7 @@ class KeyReader:
     Like the libraries that write such files, lmzoo ignores unknown keys, but warns about them.
 
     Attributes:
-        unknown_keys: File -> its unknown keys and their values.
+        unknown_keys: Dict from the path of a file to its unknown keys and their values.
     """
 
     def __init__(self) -> None:

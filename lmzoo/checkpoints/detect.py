@@ -27,7 +27,8 @@ def find_checkpoint(files: JsonFiles, family: str | None = None) -> Checkpoint |
         family: Name of the family, such as "bert", for a checkpoint that does not specify it.
 
     Raises:
-        PresetError: If the format is supported, but the family or the configuration is not.
+        PresetError: If the format is supported, but the family or the configuration is not; or if the directory has
+            weights of another library that need a conversion or a missing configuration file.
     """
     directory = files.directory
     if (sentence_checkpoint := find_sentence_transformers(files, family)) is not None:

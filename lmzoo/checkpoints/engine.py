@@ -108,7 +108,7 @@ def torch_modules(modules: Mapping[str, str], kernel: Transform = TRANSPOSED) ->
     """Return the table rows of layers that are stored under PyTorch's names.
 
     Args:
-        modules: Layer path -> name of the PyTorch module.
+        modules: Dict from layer path to the name of the PyTorch module.
         kernel: Transform of the kernels.
     """
     return _make_rows(modules, (".weight", ".bias", ".weight", ".bias", ".weight"), kernel)
@@ -118,7 +118,7 @@ def tensorflow_modules(modules: Mapping[str, str]) -> dict[str, Row]:
     """Return the table rows of layers that are stored under TensorFlow 1's names.
 
     Args:
-        modules: Layer path -> variable scope.
+        modules: Dict from layer path to variable scope.
     """
     return _make_rows(modules, ("/kernel", "/bias", "/gamma", "/beta", ""))
 
@@ -127,7 +127,7 @@ def keras_layers(places: Mapping[str, str], prefix: str = "") -> dict[str, Row]:
     """Return the table rows of layers that are stored under the names of Keras weight files.
 
     Args:
-        places: Layer path -> path of the layer in the file, below `layers/`.
+        places: Dict from layer path to the path of the layer in the file, below `layers/`.
         prefix: Prefix of all tensor names.
     """
     places = {layer: f"{prefix}layers/{place}" for layer, place in places.items()}
@@ -150,14 +150,14 @@ class Layout:
         name: Name of the format, for messages.
         config: Table of the configuration file.
         backbone: Table of the backbone's weights.
-        heads: Kind of head -> table of its weights.
-        unread_heads: Kind of head that lmzoo cannot read -> name of a tensor that only this head has.
-        aliases: Regular expression -> replacement, to normalize the spelling of tensor names.
-        copies: Name of a copy -> name of the original tensor, which must have the same values.
+        heads: Dict from kind of head to the table of its weights.
+        unread_heads: Dict from a kind of head that lmzoo cannot read to the name of a tensor that only this head has.
+        aliases: Dict from regular expression to replacement, to normalize the spelling of tensor names.
+        copies: Dict from the name of a copy to the name of the original tensor, which must have the same values.
         optional: Path prefixes of weight groups that a file may lack, such as "pooler/". A file lacks all weights
             of a group or none. If the tables have no rows for a group, every file lacks it.
         absent: Path prefixes of weights that no file holds. Loading leaves them unchanged.
-        ignored: Regular expression for tensor names to ignore -> the reason.
+        ignored: Reason to ignore tensors, by regular expression for their names.
         complete: Function from a configuration to additions that files need and that do not change the model:
             arguments to replace when writing, and extra tensors by name.
     """
@@ -184,7 +184,7 @@ class Plan:
         assignments: A tuple for each tensor: the weights that it holds, in order; its name in the file; and its
             transform.
         copies: Names of a copy and its original, for each pair of tensors that must be equal.
-        left_out: Name of a tensor that is not read -> the reason.
+        left_out: Reason why a tensor is not read, by its name.
         missing: Paths of optional weights that the file lacks.
     """
 
@@ -198,7 +198,7 @@ class Plan:
         """Read the tensors one at a time and assign them to the weights.
 
         NaN and infinite values are assigned with a warning: a file may hold them where they are never read, such as
-        the bias of padding in a vocabulary, and repairing a model requires loading it.
+        the output bias of padding tokens, and a model must be loaded to be repaired.
 
         Raises:
             PresetError: If a tensor differs from its copy.
@@ -269,7 +269,7 @@ def check_axes(
         arguments: Arguments of the configuration class.
         shapes: Shapes of the stored tensors.
         path: Path of the file, for messages.
-        keys: Argument -> its name in messages, where the two differ.
+        keys: Dict from argument to its name in messages, where the two differ.
 
     Raises:
         PresetError: If an argument is too large; the message names it.
@@ -399,7 +399,8 @@ def _match_rows(layout: Layout, paths: Iterable[str], head: str | None) -> dict[
 def _find_tensor_to_read(layout: Layout, row: Row, stored_names: Collection[str]) -> str:
     """Return the name of the tensor to read for a weight: its own tensor or, if the file lacks it, the original.
 
-    The original is read only for a row with an alternative: transformers 4 always shared the output bias.
+    Only rows with an alternative fall back to the original, for files of transformers 4, which always shared the output
+    bias.
     """
     original_name = layout.copies.get(row.name)
     has_only_original = row.alternative is not None and row.name not in stored_names and original_name in stored_names
@@ -472,7 +473,7 @@ def _check_tensor(tensors: TensorFile, name: str, shape: Shape, purpose: str) ->
 def _find_reason_to_ignore(
     layout: Layout, canonical_name: str, head: str | None, read_names: Collection[str]
 ) -> str | None:
-    """Return the reason to ignore a tensor, or None if it belongs to the model.
+    """Return the reason to ignore a stored tensor, or None if there is no reason to ignore it.
 
     Args:
         layout: Layout of the file.

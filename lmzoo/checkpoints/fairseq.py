@@ -1,4 +1,4 @@
-"""Checkpoints of fairseq: `model.pt` with the weights and the arguments of the training command, and `dict.txt`."""
+"""Checkpoints of fairseq: `dict.txt`, and `model.pt` with the weights and the arguments of the training command."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def find_fairseq(files: JsonFiles) -> Checkpoint | None:
     """Open the fairseq checkpoint in a directory, or return None if it has no `model.pt`.
 
     Raises:
-        PresetError: If the file is damaged or lacks the arguments, or the family or variant of the model is not
-            supported.
+        PresetError: If the file is damaged or lacks the training command's arguments, or the family or variant of the
+            model is not supported.
     """
     file = files.directory / _WEIGHTS_FILE
     if not file.is_file():
@@ -49,7 +49,10 @@ def find_fairseq(files: JsonFiles) -> Checkpoint | None:
 
 
 def _read_head(tensors: TensorFile) -> StoredHead:
-    """Return the stored head: a classifier, a regressor if it has one output, or else a masked language model."""
+    """Return the stored head: the classification head or, if there is none or several, a masked language modeling head.
+
+    A classification head with one output is a regressor.
+    """
     output_kernels = [
         name for name in tensors.names() if name.endswith(".out_proj.weight") and "classification_heads." in name
     ]

@@ -36,7 +36,7 @@ FAIRSEQ_BLOCK = {
 def _add_segments(config: Any) -> tuple[dict[str, object], dict[str, np.ndarray]]:
     """Return the argument `num_segments` and the segment embedding to add when a model without segments is written.
 
-    In transformers, the model always has segments, so it gets one with an embedding of zeros. For a model with
+    In transformers, the model always has segments, so it gets one segment with an embedding of zeros. For a model with
     segments, return two empty dicts.
     """
     if config.num_segments:

@@ -60,7 +60,7 @@ class Names:
 
 
 def names_in_transformers(family: Family) -> Names:
-    """Return the names of a family in transformers: the names in its layout, or else names derived from lmzoo's."""
+    """Return the names of a family in transformers: the names in its layout, else derived from lmzoo's names."""
     names: Names | None = family.checkpoints["hf"].names
     return names or Names(_prefix(family), family.name, family.name)
 

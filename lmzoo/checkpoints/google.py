@@ -56,7 +56,7 @@ class GoogleLayout(Layout):
     """A `Layout` for TensorFlow checkpoints written by Google's code.
 
     Attributes:
-        signs: Kind of head -> names of the tensors that identify the head.
+        signs: Dict from kind of head to the names of the tensors that identify the head.
         stacked: Names of tensors that stack the weights of all layers. In `backbone`, layer 3 of `name` is `name/3`.
         sizes: Function from the tensors to the content of a configuration file, for families without such a file. It
             returns None for tensors of another family.
@@ -146,7 +146,8 @@ def find_google(files: JsonFiles) -> Checkpoint | None:
     the weights are missing, the checkpoint raises an error when they are opened.
 
     Raises:
-        PresetError: If there is a configuration file but several checkpoints, or the model is not supported.
+        PresetError: If there is a configuration file but the checkpoint is damaged or not the only one, or if the model
+            is not supported.
     """
     directory = files.directory
     families_by_file = {directory / google_files(family)[0]: family for family in find_families_by_format("google")}

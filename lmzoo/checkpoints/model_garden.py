@@ -1,4 +1,4 @@
-"""BERT checkpoints of the TensorFlow Model Garden up to 2.3, with tensor names converted to Google's original ones."""
+"""BERT checkpoints of the TensorFlow Model Garden up to 2.3, with the tensor names of Google's original code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def is_model_garden(checkpoint: TensorFile) -> bool:
 
 
 def model_garden_tensors(checkpoint: TensorFile, num_heads: int) -> TensorFile:
-    """Return the tensors with the names and shapes of Google's original BERT code.
+    """Return the tensors of a checkpoint with their names and shapes in Google's original BERT code.
 
     The two axes of attention heads, their number and their size, are merged into one axis.
 

@@ -157,10 +157,10 @@ def convert_to_float16(array: np.ndarray) -> np.ndarray:
 
 
 def quantize_rows(array: np.ndarray) -> dict[str, np.ndarray]:
-    """Quantize a matrix, and return its int8 values and the float32 scales of its rows, by suffix of their names.
+    """Quantize a matrix, and return its int8 values under the key "" and the float32 scales of its rows under `SCALE`.
 
     Each row is rounded to 255 evenly spaced values, up to its largest absolute value on either side of 0. Vectors,
-    integers and arrays that are not finite are not quantized but returned as by `convert_to_float16`.
+    integer arrays and arrays with NaN or infinite values are not quantized; `convert_to_float16` converts them instead.
     """
     if array.ndim < 2 or array.dtype not in _FLOATS or not np.isfinite(array).all():
         return {"": convert_to_float16(array)}
@@ -173,7 +173,8 @@ def quantize_rows(array: np.ndarray) -> dict[str, np.ndarray]:
 def rewrite_in_half_precision(path: Path) -> None:
     """Convert the float arrays in an HDF5 file to float16, and keep its groups and attributes.
 
-    Arrays with values beyond the range of float16 stay unchanged. Keras reads the file into variables of any dtype.
+    Arrays in bfloat16 and arrays with values beyond the range of float16 stay unchanged. Keras reads the file into
+    variables of any dtype.
 
     Raises:
         OSError: If the file cannot be written; it is then unchanged.
@@ -182,7 +183,7 @@ def rewrite_in_half_precision(path: Path) -> None:
 
 
 def rewrite_in_int8(path: Path) -> None:
-    """Convert the float matrices in an HDF5 file to int8 with scales, and other float arrays to float16.
+    """Convert the finite float matrices in an HDF5 file to int8 with scales, and float vectors to float16 if they fit.
 
     The scales of a matrix are stored next to it, under its name followed by `SCALE`, so that Keras refuses to read the
     file before it has been decoded (`decode_int8_file`).
@@ -243,8 +244,8 @@ def _rewrite(
     Args:
         path: File to read.
         target_path: File to write, which may be `path`.
-        convert: Function from the name of an array, the array and the file to the arrays to write, by suffix of their
-            names. The array with the suffix "" gets the attributes.
+        convert: Function from the name of an array, the array and the file that is read to a dict of arrays to write.
+            Each key is a suffix to append to the name; the array with the suffix "" gets the attributes.
     """
     import h5py
 

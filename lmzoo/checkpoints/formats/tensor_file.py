@@ -122,7 +122,7 @@ class PlacedTensors(TensorFile):
 
     Args:
         path: Path of the file, or of the directory with the files.
-        places: New name of a tensor -> its source.
+        places: Dict from the new name of a tensor to its source.
         prefix: Prefix of every name in the file, which the new names omit.
     """
 
@@ -162,7 +162,7 @@ def strip_wrappers(file: TensorFile) -> TensorFile:
 
 @contextlib.contextmanager
 def convert_damage_errors(what: str) -> Iterator[None]:
-    """Convert any exception raised in the block into a `PresetError` about a damaged file.
+    """Convert any exception in the block, except a `PresetError`, into a `PresetError` about a damaged file.
 
     Args:
         what: Beginning of the message, such as "model.bin cannot be read".

@@ -49,8 +49,8 @@ class TensorFlowCheckpoint(TensorFile):
         path: Path of the index.
 
     Raises:
-        PresetError: If TensorFlow is not installed, or a file is missing, truncated, corrupted or too small for its
-            tensors; the message names the file.
+        PresetError: If TensorFlow is not installed, the path has a `[` or a backslash, or a file is missing, truncated,
+            corrupted or too small for its tensors; the message names the file.
 
     Example:
 

@@ -166,8 +166,8 @@ def _check_pickles(file: Path) -> bool:
     """Check the globals in a file's pickles without unpickling, and return whether the file is a zip.
 
     Raises:
-        PresetError: If the file is damaged, compressed or a TorchScript program, or its pickles name other globals than
-            `_ALLOWED_GLOBALS`.
+        PresetError: If the file is damaged, compressed or a TorchScript program, or if a pickle names a global outside
+            `_ALLOWED_GLOBALS` or has a protocol other than 2.
     """
     with convert_damage_errors(f"{file} is not a whole file of PyTorch's"):
         with file.open("rb") as stream:

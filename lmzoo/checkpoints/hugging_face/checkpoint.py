@@ -115,10 +115,10 @@ class HuggingFaceLayout(Layout):
         parts: Names of the backbone's top-level modules.
         pooling: Key of `config.json` for the pooling of hidden states in heads for whole texts, or None if there is no
             such key.
-        head_values: Kind of head -> key of `config.json` that only this head reads -> the supported values. A file may
-            lack such a key.
-        tied: Function from the content of `config.json` to a mapping: name of a tensor that transformers omits because
-            it is tied -> name of the stored tensor to which it is tied.
+        head_values: For each kind of head, a dict from a key of `config.json` that only this head reads to the
+            supported values. A file may lack such a key.
+        tied: Function from the content of `config.json` to a dict from the name of each tensor that transformers omits,
+            since it is tied to another tensor, to the name of the other tensor.
     """
 
     names: Names | None = None
@@ -137,7 +137,7 @@ def config_table(keys: Mapping[str, str] = ENCODER_KEYS, ignored: tuple[str, ...
     """Return the table of a family's `config.json`, completed with the keys that all families share.
 
     Args:
-        keys: File key -> argument, for the keys that the family reads.
+        keys: Dict from file key to argument, for the keys that the family reads.
         ignored: File keys of the family that do not change what the model computes.
         **table: Other fields of `ConfigTable`.
     """
@@ -161,7 +161,7 @@ def own_config_table(keys: Mapping[str, tuple[str, object]], **table: Any) -> Co
     """Return the table of a family's `config.json` from its keys and their defaults.
 
     Args:
-        keys: File key -> the argument and the default value in transformers.
+        keys: Dict from file key to the argument and the default value in transformers.
         **table: Other fields of `ConfigTable`.
     """
     defaults = {key: default for key, (_, default) in keys.items()}
@@ -175,7 +175,7 @@ def add_prefixes(layer: str, module: str, names: Mapping[str, str]) -> dict[str,
     Args:
         layer: Prefix of the layer paths, such as "block_{i}".
         module: Prefix of the module names, such as "encoder.layer.{i}".
-        names: Layer path -> module name.
+        names: Dict from layer path to module name.
     """
     return {f"{layer}/{sublayer}": f"{module}.{submodule}" for sublayer, submodule in names.items()}
 
@@ -195,12 +195,14 @@ def hugging_face_layout(
     Args:
         masked_lm: Names in the masked language modeling head: the module of the dense layer, the module of LayerNorm
             and the tensor of the output bias.
-        classifier: Layer path -> module name in the classification head; by default, one layer, `classifier`.
-        choice: Layer path -> module name in the multiple choice head; by default, as in `classifier`.
+        classifier: Dict from layer path to module name in the classification head; by default, one layer, `classifier`.
+        choice: Dict from layer path to module name in the multiple choice head; by default, the value of `classifier`.
         sentence: Module of the head for next-sentence or sentence-order prediction, or None if there is no such head.
         detector: Modules of the two layers in the replaced-token detection head, or None if there is no such head.
-        tokens: Layer path -> module name in the token classification head; by default, one layer, `classifier`.
-        answers: Layer path -> module name in the question answering head; by default, one layer, `qa_outputs`.
+        tokens: Dict from layer path to module name in the token classification head; by default, one layer,
+            `classifier`.
+        answers: Dict from layer path to module name in the question answering head; by default, one layer,
+            `qa_outputs`.
         **fields: Other fields of `HuggingFaceLayout`.
     """
     classifier = classifier or {"classifier/logits": "classifier"}
@@ -251,7 +253,7 @@ def _make_masked_lm_rows(dense: str, layer_norm: str, bias: str, backbone: Table
         layer_norm: Name of the module of LayerNorm.
         bias: Name of the tensor of the output bias.
         backbone: Table of the backbone.
-        copies: Name of a tensor -> name of the original, as in `Layout.copies`.
+        copies: Dict from the name of a copy to the name of the original tensor, as in `Layout.copies`.
     """
     copies_by_original = {original: copy for copy, original in copies.items()}
     bias_copy = copies_by_original.get(bias)
@@ -265,7 +267,9 @@ def _make_masked_lm_rows(dense: str, layer_norm: str, bias: str, backbone: Table
 
 
 def find_hugging_face(files: JsonFiles, family: str | None = None) -> Checkpoint | None:
-    """Open the transformers checkpoint in a directory, or return None if `config.json` is from another library.
+    """Open the transformers checkpoint in a directory, or return None if it holds none.
+
+    It holds none if `config.json` is from KerasHub, or if no family is stated and there are no weights.
 
     Args:
         files: JSON files of the directory.
@@ -303,7 +307,7 @@ def open_tensors(directory: Path) -> TensorFile:
     Safetensors are preferred to pickled state dicts, and state dicts to TensorFlow's HDF5.
 
     Raises:
-        PresetError: If there are no weights, or a file is damaged.
+        PresetError: If there are no weights, or a file is damaged or has the tensor names of a TensorFlow class.
     """
     name = find_weights_file(directory)
     if name is None:
@@ -324,7 +328,7 @@ def _open_with_tied(weights: LazyTensors, layout: HuggingFaceLayout, tied_names:
     Args:
         weights: Tensors of the checkpoint.
         layout: Layout of the checkpoint.
-        tied_names: Name of an omitted tensor -> name of the stored tensor to which it is tied.
+        tied_names: Dict from the name of an omitted tensor to the name of the stored tensor to which it is tied.
     """
     file = weights.open()
     stored_names = canonical_names(layout, file)

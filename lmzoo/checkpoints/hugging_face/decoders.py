@@ -46,7 +46,7 @@ def decoder_layout(
     Args:
         tokens: Name of the token embedding module.
         positions: Name of the position embedding module.
-        keys: Key of the family in `config.json` -> the argument and the default value in transformers.
+        keys: Dict from a key of the family in `config.json` to the argument and the default value in transformers.
         final_norm: Name of the LayerNorm module after the last block, or None if there is no such module.
         values: Spellings of values that differ from the common ones, as in `ConfigTable.values`.
         allowed: Supported values of keys, as in `ConfigTable.allowed`.

@@ -46,15 +46,17 @@ def detect_family(directory: Path, config: JsonObject, weights: LazyTensors, req
     """Return the family of a transformers checkpoint.
 
     The first of these that is present decides: `model_type`, `requested`, `architectures`, the names of the tensors.
+    If several families have the same `model_type`, `requested` and `architectures` choose between them.
 
     Args:
         directory: Directory of the checkpoint.
         config: Content of `config.json`.
         weights: Tensors of the checkpoint.
-        requested: Name of the family for a checkpoint without `model_type`, or None.
+        requested: Name of the family for a checkpoint whose `model_type` is missing or ambiguous, or None.
 
     Raises:
-        PresetError: If the family is not supported, or several families match.
+        PresetError: If the family is not supported, several families match, or `architectures` or the tensor names
+            contradict the family.
     """
     file = directory / CONFIG_FILE
     architecture = read_architecture(file, config)
@@ -85,9 +87,9 @@ def detect_family(directory: Path, config: JsonObject, weights: LazyTensors, req
 
 
 def match_prefixes(architecture: str | None) -> list[Family]:
-    """Return the family with the longest class prefix, such as "Bert", that `architecture` starts with, as a list.
+    """Return a list with the family whose class prefix, such as "Bert", is the longest that `architecture` starts with.
 
-    The list is empty if `architecture` is None or starts with no prefix.
+    The list is empty if `architecture` is None or starts with no family's prefix.
     """
     prefixes = {names_in_transformers(family).prefix: family for family in find_families_by_format("hf")}
     matches = {
@@ -113,8 +115,8 @@ def _choose_family(matches: list[Family], architecture: str | None, requested: s
 def _refuse_other_class(file: Path, architecture: str | None, family: Family) -> None:
     """Raise an error if `architectures` names a class of another family, or warn if the class is unknown.
 
-    An unknown class with the prefix of a family in its name, such as "ChineseBertModel", is also an error, since it
-    stands for another network.
+    An unknown class is also an error if it has a head, or if its name contains the prefix of a family, as in
+    "ChineseBertModel", since it stands for another network.
     """
     names = names_in_transformers(family)
     if architecture is None:
@@ -176,7 +178,7 @@ def _rate_completeness(layout: Layout, tensors: TensorFile) -> tuple[int, int]:
 
 
 def _refuse_other_prefix(directory: Path, tensors: TensorFile, requested_family: Family) -> None:
-    """Raise an error if the tensor names have the prefix of a family other than `requested_family`."""
+    """Raise an error if the tensor names have another family's prefix and none has the prefix of `requested_family`."""
     module_names = {name.partition(".")[0] for name in list_tensors(requested_family.checkpoints["hf"].backbone)}
     stored_prefixes = {name.partition(".")[0] for name in tensors.names()} - module_names
     expected_prefix = names_in_transformers(requested_family).base
@@ -194,7 +196,10 @@ def _refuse_other_prefix(directory: Path, tensors: TensorFile, requested_family:
 
 
 def _count_names(layout: Layout, tensors: TensorFile) -> int:
-    """Return the number of stored tensors that a layout lists, or 0 if its token embeddings are not stored."""
+    """Return the number of stored tensors that a layout lists or ignores.
+
+    Return 0 if the token embeddings are not stored, or the layout has one name for two stored tensors.
+    """
     try:
         names = canonical_names(layout, tensors)
     except PresetError:  # the layout has one name for two tensors

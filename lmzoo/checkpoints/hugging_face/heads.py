@@ -29,7 +29,7 @@ def find_heads(layout: Layout, tensors: Mapping[str, Shape], config: JsonObject)
 
     Args:
         layout: Layout of the family.
-        tensors: Tensor name in the layout -> shape.
+        tensors: Dict from tensor name in the layout to shape.
         config: Content of `config.json`.
     """
     # The only tensor of a causal language model's head may be a copy of the token embeddings. It still identifies the
@@ -64,7 +64,7 @@ def put_named_head_first(
 
     Args:
         layout: Layout of the family.
-        tensors: Tensor name in the layout -> shape.
+        tensors: Dict from tensor name in the layout to shape.
         named_kind: Kind of head of the class that `architectures` names.
         kinds: Kinds that the stored tensors match; see `find_heads`.
     """
@@ -108,7 +108,7 @@ def _labels_tokens(layout: Layout, tensors: Mapping[str, Shape], config: JsonObj
 
 
 def count_outputs(layout: Layout, kind: str, tensors: Mapping[str, Shape]) -> int | None:
-    """Return the number of logits of a stored head, or None if no head of this kind is stored."""
+    """Return the number of logits of a stored classifier, or None if no classifier of this kind is stored."""
     row = layout.heads.get(kind, {}).get("classifier/logits/kernel")
     shape = tensors.get(row.name) if row else None
     return shape[0] if shape else None  # kernels have shape (outputs, inputs) in PyTorch
@@ -149,7 +149,7 @@ def read_classes(file: Path, config: JsonObject, count: int) -> Arguments:
 
 
 def _sort_labels(names: object, count: int) -> list[str] | None:
-    """Return the class names in the order of their ids, or None if `names` lacks an id or repeats a name."""
+    """Return the class names in the order of their ids, or None if `names` lacks a distinct name for each id."""
     if not isinstance(names, Mapping) or names.keys() != {str(i) for i in range(count)}:
         return None
     labels = [names[str(i)] for i in range(count)]

@@ -112,7 +112,7 @@ def _load(file: TensorFile, names: Sequence[str], array: np.ndarray) -> np.ndarr
 
 
 def _make_torch_name(tensor_name: str, scopes: int) -> str:
-    """Convert a tensor name in the file to PyTorch's, dropping its first `scopes` parts."""
+    """Convert a tensor name in the file, without its first `scopes` parts, to the name in PyTorch."""
     parts = tensor_name.removesuffix(":0").split("/")
     # `mlm___cls` is the module `cls`, which two layers share; `layer_._0` is an entry of a list.
     parts = [part.rpartition("___")[2].replace("_._", ".") for part in parts[min(scopes, len(parts) - 1) :]]
@@ -164,7 +164,7 @@ def _check_origin(path: Path, tensor_names: Sequence[str], is_shard: bool) -> No
 
 
 def refuse_tensorflow_names(file: TensorFile) -> None:
-    """Check that a safetensors file was not written by a TensorFlow class.
+    """Check that a safetensors or pickled file was not written by a TensorFlow class.
 
     Raises:
         PresetError: If a tensor has the name of a TensorFlow variable; the message says how to convert the file.

@@ -93,14 +93,14 @@ def keras_hub_layout(
     """Return the layout of a family in KerasHub.
 
     Args:
-        layers: Path of a layer outside the blocks -> its path in the file.
+        layers: Dict from the path of a layer outside the blocks to its path in the file.
         blocks: Path template of the blocks, such as "block_{i}".
         keys: Configuration keys of the family in addition to the keys that all families share.
         omitted: Arguments that the configuration lacks, as in `ConfigTable.omitted`.
-        transforms: Path of a weight that is stored in another shape -> the transform.
+        transforms: Dict from the path of a weight that is stored in another shape to the transform.
         dense_in_head: Whether the classification head has a dense layer before its output layer.
         embedder: Whether KerasHub has an embedder for the family.
-        constants: Argument -> its fixed value in KerasHub's classes.
+        constants: Dict from argument to its fixed value in KerasHub's classes.
         private_attention: Whether the names of the attention's layers begin with "_", as in KerasHub's own class.
         **fields: Other fields of `KerasHubLayout`.
     """

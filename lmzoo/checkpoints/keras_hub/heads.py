@@ -76,7 +76,7 @@ def read_class_name(serialized_object: JsonObject) -> str | None:
 
 
 def open_weights(path: Path) -> TensorFile:
-    """Open a weights file, with the current layer names if an early version of Keras wrote it."""
+    """Open a weights file, and give the layers their current names if an early version of Keras wrote the file."""
     file = Hdf5File(path)
     if any(name.startswith(_LAYERS) for name in file.names()):
         return file
@@ -161,7 +161,10 @@ def embedder_config(
 
 
 def write_embedder_preprocessor(target: Path, prefix: str, sequence_length: int) -> None:
-    """Write an embedder's preprocessor to its own file and to `task.json`, after its tokenizer has been written."""
+    """Write an embedder's preprocessor to its own file and to `task.json`.
+
+    The tokenizer's files and `task.json` must already have been written.
+    """
     config = {"tokenizer": read_json(target, TOKENIZER_FILE), "sequence_length": sequence_length}
     preprocessor = _serialize(
         f"{prefix}TextEmbedderPreprocessor",

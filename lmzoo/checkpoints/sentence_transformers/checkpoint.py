@@ -115,7 +115,12 @@ class SentenceCheckpoint:
         return self.task if getattr(model, "head_kind", None) == self.task.head else self.transformer
 
     def preprocessor(self) -> Preprocessor:
-        """Return a preprocessor with the stored tokenizer, packing, sequence length and lowercasing."""
+        """Return a preprocessor with the stored tokenizer, packing, sequence length and lowercasing.
+
+        Raises:
+            PresetError: If a file is missing, the tokenizer or packing is not supported, or the tokenizer cannot
+                lowercase text as the settings demand.
+        """
         base = self.transformer.preprocessor()
         packing = base.packing
         tokenizer = _make_lowercase(base.tokenizer, self.directory) if self.do_lower_case else base.tokenizer
@@ -132,7 +137,8 @@ class SentenceCheckpoint:
             with_head: Whether to load the head of a task; if False, only its backbone is loaded.
 
         Raises:
-            PresetError: If a tensor is missing, unexpected or of the wrong shape.
+            PresetError: If a tensor is missing, unexpected, or of the wrong shape or dtype, or two copies of a tensor
+                differ.
         """
         checkpoint = self._part_for(model) if with_head else self.transformer
         return checkpoint.load(model, with_head)
@@ -147,7 +153,7 @@ class SentenceCheckpoint:
         self.task.close()
 
     def report(self, model: keras.Model) -> dict[str, str]:
-        """Load all weights into `model` and return a report on the checkpoint, as texts by topic."""
+        """Load all weights into `model` and return a report on the checkpoint, a dict from topic to text."""
         return self._part_for(model).report(model)
 
 
@@ -221,7 +227,7 @@ def _read_settings(reader: KeyReader, files: JsonFiles) -> Arguments:
 
 
 def _read_length_and_case(reader: KeyReader, files: JsonFiles, model_type: str) -> tuple[int | None, bool]:
-    """Return `max_seq_length` and `do_lower_case` of the Transformer, or (None, False) if no file sets them.
+    """Return `max_seq_length` and `do_lower_case` of the Transformer, by default None and False.
 
     Raises:
         PresetError: If a setting is invalid or not supported; the message names the file and the key.

@@ -71,7 +71,7 @@ class Module:
 
     Attributes:
         kind: Class name of the module, without the package.
-        directory: Directory of the module's files; need not exist if the module has no files.
+        directory: Directory of the module's files, which need not exist if the module has no files.
     """
 
     kind: str

@@ -132,7 +132,7 @@ def _find_truncated_width(model: Any) -> int | None:
 
 
 def _list_layers(model: Any) -> list[dict[str, Any]]:
-    """Return the layers after pooling, except for a final truncation, which is stored as a setting."""
+    """Return the layers after pooling, including a final normalization but no final truncation, which is a setting."""
     layers = [dict(layer) for layer in model.projection]
     if _find_truncated_width(model) is not None:
         return layers[:-1]

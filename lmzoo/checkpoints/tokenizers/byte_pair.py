@@ -38,7 +38,7 @@ _MERGING = {
 
 
 class _MergesFormat(TokenizerFormat[T]):
-    """The base class of byte-pair formats: a vocabulary and merges."""
+    """The base class of byte-pair formats, whose files hold a vocabulary and merges."""
 
     files: ClassVar[tuple[tuple[str, ...], ...]] = (("vocab.json", "merges.txt"),)
     written: ClassVar = {"vocabulary.json": "vocab.json"}
@@ -89,7 +89,7 @@ class BytePairFormat(_MergesFormat[BytePairTokenizer]):
         return super().fits(pipeline) and bool(pipeline.get("normalizer")) == self.normalizes
 
     def read_pipeline_vocabulary(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
-        """Read the vocabulary and merges, and append added tokens up to the last special token missing from them."""
+        """Read vocabulary and merges, and append added tokens up to the last special token that is missing."""
         arguments = super().read_pipeline_vocabulary(pipeline, special_tokens)
         tokens = [*arguments["vocabulary"]]
         missing_special_tokens = {*special_tokens} - {*tokens}
@@ -216,7 +216,9 @@ def _warn_about_offsets(post_processor: JsonObject | None, file: Path) -> None:
 
 
 def _read_dictionary(file: Path, gpt2_tokens: Sequence[str]) -> list[str]:
-    """Return the tokens in fairseq's dictionary, which lists most of them as ids in GPT-2's vocabulary.
+    """Return the tokens of fairseq's dictionary, including the special tokens that the file does not list.
+
+    The file lists most tokens as ids in GPT-2's vocabulary.
 
     Args:
         file: Path of the dictionary.

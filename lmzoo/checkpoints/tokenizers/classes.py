@@ -68,7 +68,7 @@ def get_family_class(family: Family) -> TokenizerClass:
 
 
 def list_tokenizer_classes() -> dict[str, TokenizerClass]:
-    """Return the supported tokenizer classes by name, beginning with families that have default special tokens."""
+    """Return the supported tokenizer classes by name, beginning with families that use the default special tokens."""
     classes: dict[str, TokenizerClass] = {}
     for tokenizer_class in _list_family_classes():
         if tokenizer_class.name:
@@ -96,8 +96,8 @@ def read_class_name(files: JsonFiles) -> tuple[Path, str | None]:
 def find_class(files: JsonFiles, family_class: TokenizerClass, pipeline: JsonObject | None) -> TokenizerClass:
     """Return the transformers class of the tokenizer in a directory.
 
-    If the files do not name the class, it is detected from the content of `tokenizer.json` or, without that file, from
-    the vocabulary files. The default is `family_class`.
+    If the files name no class, or a generic one (`ANY_CLASS`), it is detected from the content of `tokenizer.json` or,
+    without that file, from the vocabulary files. The default is `family_class`.
 
     Args:
         files: JSON files of the checkpoint.

@@ -30,7 +30,7 @@ def read_settings(files: JsonFiles, format: TokenizerFormat[Any], pipeline: Json
     """Return the tokenizer constructor arguments for the settings in the files.
 
     As in transformers, tokenizer_config.json takes precedence over tokenizer.json, except if it names a generic class
-    (`ANY_CLASS`). A difference causes a warning.
+    (`ANY_CLASS`) or lacks the setting. A difference causes a warning.
 
     Args:
         files: JSON files of the checkpoint.
@@ -80,7 +80,7 @@ def read_settings(files: JsonFiles, format: TokenizerFormat[Any], pipeline: Json
 
 
 def read_roles(files: JsonFiles, format: TokenizerFormat[Any]) -> SpecialTokens:
-    """Return the stored special tokens by role for a generic class (`ANY_CLASS`), and an empty dict for any other."""
+    """Return the stored special tokens by role for a generic class (`ANY_CLASS`), and {} for any other class."""
     _, class_name = read_class_name(files)
     roles: Any = {}
     for _, attribute, _, token in _list_mentions(files, None):
@@ -204,9 +204,9 @@ def _sort_by_id(
     """Sort added tokens so that tokens missing from the vocabulary get their stored ids.
 
     Args:
-        added_tokens: Content of a token -> the added token.
-        new_ids: Content of a token -> its stored id, and the file that contains the id.
-        ids_by_token: Content of a token in the vocabulary -> its id.
+        added_tokens: Dict from the content of a token to the added token.
+        new_ids: Dict from the content of a token to its stored id and the file that contains the id.
+        ids_by_token: Dict from the content of a token in the vocabulary to its id.
         vocabulary_size: Number of tokens in the vocabulary, which is the first new id.
 
     Raises:

@@ -156,8 +156,9 @@ def write_tokenizer(
 ) -> None:
     """Write a tokenizer's files for transformers and for Google's code into a checkpoint's directory.
 
-    The files are vocab.txt, vocab.json and merges.txt, or a SentencePiece model, each with tokenizer.json and
-    tokenizer_config.json. For ELMo, only vocab.txt is written, or nothing for a model that reads characters.
+    The vocabulary is written to vocab.txt, to vocab.json and merges.txt, or to SentencePiece models, next to
+    tokenizer_config.json and, if it can express the tokenizer, tokenizer.json. For ELMo, only vocab.txt is written, or
+    nothing for a model that reads characters.
 
     Args:
         tokenizer: Tokenizer to write.

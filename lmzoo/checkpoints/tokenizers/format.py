@@ -32,15 +32,15 @@ class TokenizerFormat(ABC, Generic[T]):
     Attributes:
         tokenizer: Tokenizer class in lmzoo.
         files: Alternative sets of files that together hold a vocabulary. Messages name the first file of a set.
-        written: Name of a vocabulary file in lmzoo's presets -> its name in other libraries.
+        written: Dict from the name of a vocabulary file in lmzoo's presets to its name in other libraries.
         file_counts: Whether the vocabulary files take precedence over `tokenizer.json`.
         alternative: Another tokenizer class that models of the same family may have, or None.
         model_type: Type of the model in `tokenizer.json`.
-        tokens: Attribute of a transformers tokenizer for a special token -> attribute of lmzoo's tokenizer for it.
-        settings: Key of tokenizer_config.json -> the constructor argument and the default value in transformers.
-        allowed: Key of tokenizer_config.json -> the supported values; the first one is written.
-        without_effect: Key of tokenizer_config.json that lmzoo ignores -> the values that match its behavior. Other
-            values cause a warning.
+        tokens: Dict from a transformers tokenizer's attribute for a special token to the attribute in lmzoo.
+        settings: Dict from a key of tokenizer_config.json to the constructor argument and transformers' default value.
+        allowed: Dict from a key of tokenizer_config.json to the supported values; the first one is written.
+        without_effect: Dict from a key of tokenizer_config.json that lmzoo ignores to the values that match lmzoo's
+            behavior. Other values cause a warning.
         extra_settings: Additional keys to write into tokenizer_config.json, and their values.
         token_flags: Flags of special tokens that affect ids.
         keras_hub: Table of the tokenizer's configuration in KerasHub.
@@ -138,7 +138,7 @@ class TokenizerFormat(ABC, Generic[T]):
         return set()
 
     def with_flags(self, token: AddedToken, flags: JsonObject) -> AddedToken:
-        """Return a copy of a special token with those `flags` from a file that affect ids (`token_flags`)."""
+        """Return a copy of a special token that has the values in `flags` for flags that affect ids (`token_flags`)."""
         stored_flags: Arguments = {name: bool(flags[name]) for name in self.token_flags if name in flags}
         return replace(token, **stored_flags)
 
@@ -174,7 +174,7 @@ def require(file: Path, part: str, stored: object, expected: Mapping[str, tuple[
         file: Path of the file, for messages.
         part: Prefix of the keys in messages, such as "normalizer.".
         stored: Object that holds the keys. A value that is not an object counts as the value of "type".
-        expected: Key -> the supported values. The first one is the default, except for "type".
+        expected: Dict from key to the supported values. The first one is the default, except for "type".
 
     Raises:
         PresetError: If a key has an unsupported value; the message names the first such key.

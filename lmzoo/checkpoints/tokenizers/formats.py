@@ -49,7 +49,13 @@ def get_format(cls: type[Tokenizer]) -> TokenizerFormat[Any]:
 
 
 def holds_tokenizer(directory: Path, cls: type[Tokenizer]) -> bool:
-    """Return whether a directory holds the files of a tokenizer class, without reading the vocabulary."""
+    """Return whether a directory holds the files of a tokenizer class.
+
+    If there is a `tokenizer.json`, its type of model decides; otherwise, the names of the files decide.
+
+    Raises:
+        PresetError: If `tokenizer.json` is malformed or its model is not supported.
+    """
     format = get_format(cls)
     if has_file(directory, PIPELINE_FILE):
         pipeline = read_json(directory, PIPELINE_FILE)
@@ -58,7 +64,7 @@ def holds_tokenizer(directory: Path, cls: type[Tokenizer]) -> bool:
 
 
 def select_format(pipeline: JsonObject, directory: Path, preferred: TokenizerFormat[Any]) -> TokenizerFormat[Any]:
-    """Return the format for the model in `tokenizer.json`: `preferred` if it fits, else the first of the model's type.
+    """Return the format for the model in `tokenizer.json`: `preferred` if its type matches, else the first that does.
 
     Args:
         pipeline: Content of `tokenizer.json`.

@@ -18,7 +18,7 @@ from lmzoo.text.packing import LAST_SEGMENT
 
 
 class _Item(NamedTuple):
-    """An element of a packing template, with its segment: a special token, or "$A" or "$B" for a text."""
+    """An element of a packing template (a special token, or "$A" or "$B" for a text) and its segment."""
 
     token: str
     segment: int

@@ -303,7 +303,7 @@ class DebertaV3Format(_ModelFormat):
         return {"model": add_mask_token(files[0].read_bytes())}
 
     def read_pipeline_vocabulary(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
-        """Return the model in a pipeline, with rules for NFC if the pipeline has an NFC step, as in transformers 5."""
+        """Build a model with `[MASK]` from a pipeline, with NFC's rules if it has an NFC step, as in transformers 5."""
         proto = read_model(super().read_pipeline_vocabulary(pipeline, special_tokens)["model"])
         if any(step.get("type") == "NFC" for step in _list_normalizer_steps(pipeline)):
             proto.normalizer_spec.precompiled_charsmap = make_composition_rules()
