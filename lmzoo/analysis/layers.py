@@ -107,7 +107,7 @@ def anisotropy(
 
     Args:
         model: a task, or a backbone with a `preprocessor`.
-        texts: strings or pairs of strings, with at least two tokens in total.
+        texts: strings or pairs of strings, with at least two tokens in total besides special tokens.
         batch_size: int, number of sequences in a batch.
         preprocessor: preprocessor of the texts; required if `model` is a backbone.
         seed: int, seed of the random pairs.

@@ -86,7 +86,8 @@ class ConfigTable:
             ignore_unknown: Whether to ignore keys that the table does not list.
 
         Raises:
-            PresetError: If a key is missing or unknown, or has an unsupported value; the message names the key.
+            PresetError: If a key is missing, unknown and not ignored, or has an unsupported value, or if a key and its
+                alias differ; the message names the key.
         """
         if not ignore_unknown and (unknown_entries := self.unknown(stored)):
             key, value = next(iter(unknown_entries.items()))

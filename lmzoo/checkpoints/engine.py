@@ -1,7 +1,8 @@
 """Mapping between the weights of a model and the tensors of a checkpoint, by a table for each family and format.
 
-Nothing is guessed. Before the first tensor is read, every weight of the model is matched with exactly one tensor of the
-same shape, and every other tensor of the file is a copy of a matched tensor or is ignored for a stated reason.
+Nothing is guessed. Before the first tensor is read, every weight of the model that is not optional is matched with a
+tensor of the right shape, and every other tensor of the file is a copy of a matched tensor or is ignored for a stated
+reason.
 """
 
 from __future__ import annotations
@@ -84,8 +85,8 @@ class Row:
     Attributes:
         name: Template of the tensor's name, with the same placeholders, such as `{i}`, as the weight's path.
         transform: Conversion between the weight and the tensor.
-        alternative: Template of the path of another weight, and template of the tensor's name in models without that
-            weight; or None if the tensor has the same name in all models.
+        alternative: A pair, the path template of another weight and the name template of the tensor in models that lack
+            the other weight; or None if the tensor has the same name in all models.
         part: Index of the weight in a tensor that holds several weights, or None if the tensor holds only this weight.
             GPT-2's `c_attn`, for example, holds the kernels of query, key and value. In the array that
             `transform.load` returns, the weights are concatenated along the last axis.

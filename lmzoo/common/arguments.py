@@ -83,7 +83,7 @@ def list_stop_strings(stop: Any) -> list[str]:
     """Check the argument `stop` of text generation, and return it as a list.
 
     Args:
-        stop: str, list of str, or None: the strings that end a generated text.
+        stop: str, iterable of str, or None: the strings that end a generated text.
 
     Raises:
         ValueError: If `stop` is anything else, or a string is empty.

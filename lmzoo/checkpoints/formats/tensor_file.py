@@ -168,7 +168,8 @@ def convert_damage_errors(what: str) -> Iterator[None]:
         what: Beginning of the message, such as "model.bin cannot be read".
 
     Raises:
-        PresetError: If the block raises any exception; the message includes the first line of the original message.
+        PresetError: If the block raises any exception; the message includes the first line of the original message,
+            except for PyTorch's advice to load the file without protection.
     """
     try:
         yield

@@ -246,7 +246,7 @@ def _make_masked_lm_rows(dense: str, layer_norm: str, bias: str, backbone: Table
     """Return the rows of a masked language modeling head.
 
     If the kernel is not tied to the token embeddings, it is stored as the tensor that would otherwise be a copy of the
-    embeddings. The bias is then also stored under the name of its copy.
+    embeddings. The bias is then likewise stored under the name of its copy, not under its own name.
 
     Args:
         dense: Name of the module of the dense layer.

@@ -48,7 +48,7 @@ def decoder_layout(
         positions: Name of the position embedding module.
         keys: Dict from a key of the family in `config.json` to the argument and the default value in transformers.
         final_norm: Name of the LayerNorm module after the last block, or None if there is no such module.
-        values: Spellings of values that differ from the common ones, as in `ConfigTable.values`.
+        values: Spellings of values in place of the common spellings, as in `ConfigTable.values`.
         allowed: Supported values of keys, as in `ConfigTable.allowed`.
         **fields: Other fields of `HuggingFaceLayout`.
     """

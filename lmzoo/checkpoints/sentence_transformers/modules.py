@@ -171,7 +171,9 @@ def _read_pooling(reader: KeyReader, module: Module, hidden_dim: int) -> list[st
 
 
 def _read_layers(reader: KeyReader, modules: Sequence[Module], width: int) -> Iterator[dict[str, Any]]:
-    """Yield the entry of `TextEmbedder.projection` for each module; the first module takes vectors of width `width`.
+    """Yield the entry of `TextEmbedder.projection` for each module.
+
+    The first module takes vectors of width `width`.
 
     Raises:
         PresetError: If a module is not supported, or takes vectors of another width than the previous module returns.

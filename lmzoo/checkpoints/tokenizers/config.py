@@ -1,7 +1,7 @@
 """Reading of tokenizer settings, special tokens and added tokens from transformers' files.
 
-lmzoo's tokenizers have few settings: any other setting that would result in different ids is an error. `pipeline` is
-the content of tokenizer.json, or None if the file is missing.
+lmzoo's tokenizers have few settings: any other setting that would result in different ids is an error. The argument
+`pipeline` of the functions is the content of tokenizer.json, or None if the file is missing.
 """
 
 from __future__ import annotations

@@ -157,8 +157,8 @@ def write_tokenizer(
     """Write a tokenizer's files for transformers and for Google's code into a checkpoint's directory.
 
     The vocabulary is written to vocab.txt, to vocab.json and merges.txt, or to SentencePiece models, next to
-    tokenizer_config.json and, if it can express the tokenizer, tokenizer.json. For ELMo, only vocab.txt is written, or
-    nothing for a model that reads characters.
+    tokenizer_config.json and tokenizer.json (unless that file cannot express the tokenizer). For ELMo, only vocab.txt
+    is written, or nothing for a model that reads characters.
 
     Args:
         tokenizer: Tokenizer to write.
@@ -248,7 +248,7 @@ def _read_word_tokenizer(
         max_characters: Maximum number of characters in a word, for a model that reads characters.
 
     Raises:
-        PresetError: If the vocabulary is missing or damaged; the message names the file.
+        PresetError: If there is no vocab*.txt or more than one, or the file is damaged.
     """
     if cls is CharacterTokenizer and vocabulary_size is None:
         return CharacterTokenizer(max_characters), directory
