@@ -1,6 +1,6 @@
 """Labeling schemes for spans of words, as in named entity recognition: BIO, IOBES, BILOU and BMES.
 
-A label such as "B-PER" consists of a mark, the word's place in its span, and the type of the span.
+A label such as "B-PER" consists of a mark, "B", which gives the word's place in its span, and a type, "PER".
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ class SpanScheme:
 
         The labels mark spans if more than half have a mark, not counting "O" and labels such as "[CLS]" and "X", or if
         a type has both a label that begins spans and a label that continues or ends spans, such as "B-PER" and "I-PER".
+        Labels that are only marks must satisfy the first condition and include "B" or "I".
         """
         span_labels = [label for label in dict.fromkeys(labels or ()) if label != OUTSIDE]
         split_labels = [
@@ -87,7 +88,7 @@ class SpanScheme:
         return cls(marks, tuple(label for label in span_labels if label not in marks), spelling)
 
     def split(self, label: str) -> tuple[str, str]:
-        """Return the mark and the type of a label, or "O" and "" for labels outside of spans."""
+        """Return the mark in IOBES and the type of a label, or "O" and "" for labels outside of spans."""
         return self.marks.get(label, (OUTSIDE, ""))
 
     def has(self, type_: str, mark: str) -> bool:
@@ -95,7 +96,7 @@ class SpanScheme:
         return (mark, type_) in self.marks.values()
 
     def find(self, type_: str, *marks: str) -> str:
-        """Return the label for `type_` with the first of `marks` that occurs with this type, or "B" if none does."""
+        """Return the label for `type_` with the first of `marks` that occurs with it, or with "B" if none does."""
         labels = (label for mark in marks for label, parts in self.marks.items() if parts == (mark, type_))
         return next(labels, self.spelling.join("B", type_))
 

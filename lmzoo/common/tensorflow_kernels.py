@@ -39,5 +39,5 @@ def _is_x86() -> bool:
 
 
 def _has_vnni() -> bool:
-    """Return whether the processor has VNNI instructions, with which TensorFlow uses the kernels by default."""
+    """Return whether /proc/cpuinfo lists VNNI instructions, with which TensorFlow uses the kernels by default."""
     return _PROCESSOR.exists() and "_vnni" in _PROCESSOR.read_text("utf-8")

@@ -26,8 +26,8 @@ class Representations(TypedDict):
     """Outputs of `Elmo` for sequences of T tokens.
 
     Attributes:
-        elmo_representations: list of float (..., T, 2P), the representations of the tokens for each mix, where P is the
-            width of one direction.
+        elmo_representations: list with a tensor for each mix, float (..., T, 2P), the representations of the tokens,
+            where P is the width of one direction.
         mask: bool (..., T), True for tokens and False for padding.
     """
 
@@ -59,13 +59,14 @@ class Elmo(keras.layers.Layer):
     Call arguments: `inputs`, the character ids that `batch_to_ids` returns for B sentences of T tokens, int32
     (B, T, 50), and optionally `word_inputs`, indices in `vocab_to_cache`, int32 (B, T). Both may have more axes before
     T. Returns a dict: `elmo_representations`, a list of float (B, T, 2P), where P is the width of one direction
-    (`projection_dim`), and `mask`, bool (B, T).
+    (`projection_dim`), and `mask`, bool (B, T). With `keep_sentence_boundaries`, both have T + 2 positions.
 
     Raises:
         FileNotFoundError: If a file does not exist.
-        ValueError: If both the files and `module` are passed, or neither, or a file has the wrong format. In a call,
-            if the shapes of `word_inputs` and `inputs` do not match, or if a word is neither in the cache nor has
-            characters in `inputs`. In graphs, where this cannot be checked, such a word gets the vector of padding.
+        ValueError: If both the files and `module` are passed, or neither, if a file has the wrong format, or if
+            `num_output_representations` is below 1. In a call, if the shapes of `word_inputs` and `inputs` do not
+            match, or if a word is neither in the cache nor has characters in `inputs`. In graphs, where this cannot be
+            checked, such a word gets the vector of padding.
 
     Example:
 
@@ -208,7 +209,7 @@ class Elmo(keras.layers.Layer):
         return self.backbone.config.hidden_dim
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor arguments, with the backbone instead of the files."""
+        """Return the constructor arguments except `vocab_to_cache`, with the backbone instead of the files."""
         return {
             **super().get_config(),
             "num_output_representations": len(self.scalar_mixes),
@@ -227,11 +228,11 @@ class Elmo(keras.layers.Layer):
 
 
 def _check_files(options_file: str | Path, weight_file: str | Path) -> None:
-    """Check that both files exist and have the right formats, so that swapped arguments are noticed.
+    """Check that both files exist and that only `weight_file` is in HDF5, so that swapped arguments are noticed.
 
     Raises:
         FileNotFoundError: If a file does not exist.
-        ValueError: If a file has the wrong format.
+        ValueError: If `options_file` is in HDF5, or `weight_file` is not.
     """
     import h5py
 

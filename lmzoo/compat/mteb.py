@@ -58,7 +58,7 @@ class MtebEncoder:
         Args:
             inputs: iterable of batches, each a dict with a list of texts as `"text"`.
             task_metadata: mteb's description of the task.
-            prompt_type: `"query"` or `"document"`, or None for a task without queries.
+            prompt_type: mteb's `PromptType.query` or `PromptType.document`, or None for a task without queries.
             **kwargs: `batch_size`, and arguments of mteb that lmzoo does not use.
         """
         from mteb.models.abs_encoder import get_prompt_name
@@ -80,7 +80,7 @@ class MtebEncoder:
         return torch.from_numpy(similarities(rows, columns, self.embedder.similarity))
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Return the similarities of n pairs, each of two embeddings at the same index, as a torch tensor (n,)."""
+        """Return the similarities of n pairs of embeddings, which are paired by index, as a torch tensor (n,)."""
         import torch
 
         pairs = zip(np.asarray(embeddings1, "float32"), np.asarray(embeddings2, "float32"), strict=True)

@@ -40,7 +40,7 @@ def from_table(
         `(texts, labels)`: a list of texts, or a tuple of two lists for pairs; and a list of labels, or None.
 
     Raises:
-        TypeError: If `table` is not a table in memory.
+        TypeError: If `table` is not a table in memory, or is a dict of several tables.
         ValueError: If `table` lacks one of the columns, or has several columns of that name.
 
     Example:

@@ -120,7 +120,7 @@ def add_slices(report: Report, columns: Mapping[str, Sequence[Any]]) -> Report:
         columns: dict from column names to lists with a value for each example.
 
     Raises:
-        TypeError: If a column is not a list.
+        TypeError: If `columns` is not a dict, or a column is not a list.
         ValueError: If a column does not have one value per example, or the report has no judged predictions.
     """
     judged = _get_judged(report)

@@ -101,7 +101,8 @@ class Report:
 def compare_classes(actual: Sequence[str], predicted: Sequence[str], names: Sequence[str]) -> Report:
     """Compute accuracy, macro F1, scores by class, the confusion matrix and, for two classes, Matthews' correlation.
 
-    Macro F1 is the mean over the classes that occur in labels or predictions; undefined scores are 0.
+    Macro F1 is the mean F1 of the classes that occur in labels or predictions; undefined scores are 0. The confusion
+    matrix is omitted if there are more than 12 classes.
 
     Args:
         actual: n labels.
@@ -140,7 +141,7 @@ def compare_label_sets(
 ) -> Report:
     """Compute micro F1, macro F1, the fraction of examples with exactly the right set of labels, and scores by class.
 
-    Macro F1 is the mean over the classes that occur in labels or predictions; undefined scores are 0.
+    Macro F1 is the mean F1 of the classes that occur in labels or predictions; undefined scores are 0.
 
     Args:
         actual: n collections of labels.
@@ -180,7 +181,7 @@ def compare_numbers(actual: Sequence[float] | np.ndarray, predicted: Sequence[fl
 def compare_tags(actual: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], labels: Sequence[str]) -> Report:
     """Compute accuracy over words, and precision, recall and F1 of spans or, if labels do not mark spans, of labels.
 
-    There are no scores if there are no words.
+    There are no scores if there are no words. If labels do not mark spans, precision and recall are only in the table.
 
     Args:
         actual: for each text, a list of its words' labels.
@@ -217,7 +218,7 @@ def compare_tags(actual: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
 
 
 def shorten(text: str, length: int) -> str:
-    """Put a text on one line, and truncate it to `length` characters with an ellipsis."""
+    """Put a text on one line, and truncate it to `length` characters, including an ellipsis."""
     line = " ".join(text.split())
     return line if len(line) <= length else f"{line[: length - 1]}…"
 

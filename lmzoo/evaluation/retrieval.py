@@ -34,8 +34,9 @@ def retrieval_metrics(
         `{"ndcg@10": float, "mrr@10": float, "map@10": float, "recall@10": float}`, for each `k`.
 
     Raises:
-        ValueError: If there are no queries, the numbers of rankings and of queries differ, a query has no relevant
-            text, a ranking holds a key twice, or an entry is not a collection of keys; the message names its position.
+        ValueError: If `k` is not positive, there are no queries, the numbers of rankings and of queries differ, a query
+            has no relevant text, a ranking holds a key twice, an entry is not a collection of keys, or a grade is
+            negative or not finite; the message names the position of the entry.
 
     Example:
 

@@ -134,7 +134,8 @@ def find_answers(contexts: Sequence[str], golds: Sequence[Sequence[Gold]]) -> np
         int64 (n, 2), start and end offsets in the context; zeros for an example without an answer.
 
     Raises:
-        ValueError: If an answer is not at `answer_start` in its context; the message names the example.
+        ValueError: If an answer lacks `answer_start`, is only whitespace, or is not at `answer_start` in its context;
+            the message names the example.
     """
     spans = np.zeros((len(contexts), 2), "int64")
     for i, (context, answers) in enumerate(zip(contexts, golds, strict=True)):
@@ -183,7 +184,7 @@ def token_f1(prediction: str, gold: str) -> float:
 
 
 def answer_score(prediction: str, golds: Sequence[Gold], score: Callable[[str, str], float] = token_f1) -> float:
-    """Return the best score of a prediction against several gold answers; without gold answers, only "" is right."""
+    """Return the best score of a prediction against several gold answers, or its score against "" if there are none."""
     texts = [gold.text for gold in golds if normalize_answer(gold.text)] or [""]
     return max(score(prediction, text) for text in texts)
 
@@ -199,7 +200,8 @@ def squad_metrics(predictions: Sequence[Prediction], golds: Any) -> dict[str, fl
 
     Returns:
         Dict with `exact_match`, `f1` and `total`, the number of examples. If some examples have no answer, also
-        `answerable_exact_match`, `answerable_f1`, `answerable_total`, `unanswerable_accuracy` and `unanswerable_total`.
+        `answerable_exact_match`, `answerable_f1`, `answerable_total`, `unanswerable_accuracy` and `unanswerable_total`;
+        if none has an answer, without the first two.
 
     Raises:
         TypeError: If `predictions` is a dict, or a prediction is not an answer; the message names its position.

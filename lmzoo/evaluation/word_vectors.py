@@ -27,7 +27,12 @@ class WordVectorModel(Protocol):
     vectors: Any
 
     def score_analogies(self, vectors: np.ndarray, method: str) -> np.ndarray:
-        """Return the scores of all V words as answers to n analogies, float32 (n, V)."""
+        """Return the scores of all V words as answers to n analogies, float32 (n, V).
+
+        Args:
+            vectors: float32 (n, 3, H), unit vectors of the three given words of each analogy.
+            method: `"3CosAdd"` or `"3CosMul"`.
+        """
 
 
 def word_similarity(
@@ -40,7 +45,7 @@ def word_similarity(
     Args:
         embedder: model with the word vectors, such as a `lmzoo.models.StaticEmbedder`.
         pairs: pairs of words with their similarity, `(word, word, number)`; or the path of a text file with these three
-            columns, separated by tabs, in which lines that begin with "#" are comments.
+            columns, separated by tabs or spaces. Lines that begin with "#" are comments.
         num_words: int, number of words to use, from the start of the vocabulary.
 
     Returns:
@@ -99,7 +104,7 @@ def word_analogies(
     method: str = "3CosAdd",
     verbose: bool = True,
 ) -> Report:
-    """Return the accuracy of word vectors on analogies, as in Google's dataset questions-words.
+    """Compute the accuracy of word vectors on analogies, such as Google's questions-words dataset.
 
     A question (a, b, c, d) is answered correctly if d is the best word for "a is to b as c is to". Words are compared
     without regard to case. Questions with a word outside of the vocabulary are left out.
@@ -172,7 +177,7 @@ def _judge_answers(
         embedder: the word vectors.
         rows_by_word: dict from each uppercase word to the rows of the words that equal it in uppercase.
         questions: four uppercase words each, the last of which is the right answer.
-        num_words: number of words, from the start of the vocabulary, to search answers among.
+        num_words: number of words, from the start of the vocabulary, that are possible answers.
         method: scoring method, see `score_analogies`.
         verbose: whether to show progress.
     """
@@ -192,7 +197,7 @@ def _judge_answers(
 
 
 def _group_rows_by_word(embedder: WordVectorModel, num_words: int) -> dict[str, list[int]]:
-    """Return, by uppercase word, the rows of the words that are equal in uppercase, in ascending order."""
+    """Return a dict from each uppercase word to the ascending rows of the words that equal it in uppercase."""
     require(is_integer(num_words, 1), "num_words", "a positive integer", num_words)
     rows_by_word: dict[str, list[int]] = {}
     for row, word in enumerate(embedder.words[:num_words]):

@@ -175,7 +175,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
 
     @property
     def id_counts(self) -> dict[str, int]:
-        """Number of valid ids, counted from 0, for each input whose values are checked."""
+        """Dict from each input whose values are checked to its number n of valid ids, which are 0 to n - 1."""
         return {}
 
     def check_inputs(self, inputs: Features) -> Features:
@@ -187,9 +187,9 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
             inputs: a dict of arrays or tensors. Inputs of other models are ignored.
 
         Raises:
-            TypeError: If an input is neither an array nor a tensor.
-            ValueError: If an input is missing or unknown, or an id is out of range; the message names the input
-                and the position of the id.
+            TypeError: If `inputs` is text, or an input is neither an array nor a tensor.
+            ValueError: If `inputs` is not a dict, an input is missing or unknown, or an id is out of range; the message
+                names the input and the position of the id.
         """
         inputs = self.select_inputs(inputs)
         for name, num_ids in self.id_counts.items():
@@ -347,7 +347,11 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         return resized_backbone
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor arguments, the dtype policies of quantized layers, and the paths of frozen layers."""
+        """Return the constructor arguments, with the settings of quantization, LoRA and frozen layers.
+
+        The dtype policies of quantized layers are in `dtype`. The paths of layers with LoRA are under `lora`, and the
+        paths of frozen layers under `frozen`.
+        """
         dtype = self.dtype_policy
         quantized_policies = {
             layer.path: layer.dtype_policy for layer in sublayers(self) if layer.quantization_mode is not None

@@ -37,7 +37,7 @@ class Shard(TypedDict):
         sha256: str, SHA-256 digest of the file.
         crc32: list of ints, CRC-32 checksum of every `BLOCK` bytes; missing in corpora of earlier versions.
         read: int, number of documents read up to the end of the file, including earlier files and empty documents.
-        digest: str, digest of the sentences of these documents; missing in corpora of earlier versions.
+        digest: str, digest of the sentences of the `read` documents; missing in corpora of earlier versions.
     """
 
     name: str

@@ -67,11 +67,11 @@ def write_corpus(
         verbose: bool, whether to show progress.
 
     Raises:
-        TypeError: If `tokenizer` is not a tokenizer, or a document is not a list of strings; the message names its
-            position.
+        TypeError: If `tokenizer` is not a tokenizer, or if a document is neither a string nor a list of strings, in
+            which case the message names its position.
         FileNotFoundError: If the directory holds a corpus and one of its files is missing; the message names the file.
-        ValueError: If the directory holds a corpus of another tokenizer or of other documents, one of its files has the
-            wrong size, or the documents have no tokens.
+        ValueError: If the tokenizer has no vocabulary, the documents have no tokens, or the directory holds a corpus
+            that is damaged, of another tokenizer or of other documents, or begun by an older version of lmzoo.
 
     Example: see `TokenCorpus`.
     """
@@ -194,7 +194,10 @@ class ShardWriter:
             yield self._close(read(), digest.hexdigest())
 
     def _batches(self, texts: Iterable[list[str]]) -> Iterator[list[list[str]]]:
-        """Yield batches of about `_BATCH_CHARACTERS` characters, or fewer for small shards: they hold whole batches."""
+        """Yield batches of about `_BATCH_CHARACTERS` characters, or of about `shard_tokens` characters if that is less.
+
+        Small shards need small batches, since a shard holds whole batches.
+        """
         max_characters = min(_BATCH_CHARACTERS, self.shard_tokens)
         batch = []
         num_characters = 0
@@ -254,7 +257,7 @@ class ShardWriter:
 
 
 def _join_splits(splits: list[np.ndarray]) -> np.ndarray:
-    """Join the boundaries in consecutive arrays into the boundaries in their concatenation."""
+    """Convert the boundaries within each of several arrays to boundaries within the concatenated arrays."""
     offsets = np.cumsum([0, *(part_splits[-1] for part_splits in splits[:-1])])
     return np.concatenate(
         [[0], *(part_splits[1:] + offset for part_splits, offset in zip(splits, offsets, strict=True))]

@@ -12,7 +12,7 @@ _LANGUAGE_CHARACTERS = 2000  # number of leading characters that determine the l
 
 @dataclass
 class DocumentFilter:
-    """A filter of documents that counts the reasons for dropping them.
+    """A filter of documents by length and language, which counts the dropped documents by reason.
 
     Attributes:
         min_characters: int, minimum length of a document.

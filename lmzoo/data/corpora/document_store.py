@@ -17,7 +17,7 @@ _BLOCK_BYTES = 1 << 24  # number of bytes searched at once
 
 
 class StoredDocuments(Sequence[list[list[str]]]):
-    """Documents in a file, each a list of sentences split into words; memory holds only their positions.
+    """Documents in a file, each a list of sentences split into words; memory holds only the documents' positions.
 
     Args:
         path: path of a file written by `store`.

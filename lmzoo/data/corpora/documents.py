@@ -54,10 +54,10 @@ def read_documents(
         An iterator over lists of sentences. Documents without text are omitted; one warning at the end counts them.
 
     Raises:
-        FileNotFoundError: Immediately, if a file does not exist or a directory holds no such files.
+        FileNotFoundError: Immediately, if a file does not exist, or a directory or pattern has no such files.
         ValueError: Immediately, if a file is a table (`.csv`, `.tsv` or `.parquet`); while reading, if a file is not
-            UTF-8 or contains NUL, as binary files do, an archive is damaged, or a line is not JSON or has no text; the
-            message names the file and the byte or line.
+            UTF-8 or contains NUL, as binary files do, an archive is damaged, or a JSON line is not an object or lacks a
+            valid text; the message names the file and the byte or line.
 
     Example:
 
@@ -78,7 +78,7 @@ def read_documents(
 
 
 def split_documents(documents: Any, field: str = "text", split: bool = True) -> Iterator[list[str]]:
-    r"""Read documents from an iterator, a `tf.data.Dataset` or a Hugging Face dataset, as lists of sentences.
+    r"""Read documents from an iterable, such as a `tf.data.Dataset` or a Hugging Face dataset, as lists of sentences.
 
     Args:
         documents: strings (or UTF-8 bytes), in which a line is a sentence or a paragraph; lists of such lines; records
@@ -208,7 +208,7 @@ def _parse_json_texts(path: str, lines: Iterable[str], field: str) -> Iterator[s
     """Yield the text of each JSON line.
 
     Raises:
-        ValueError: If a line is not JSON or has no text.
+        ValueError: If a line is not a JSON object, or its text is missing or is not a string or a list of strings.
     """
     for line_number, row in json_objects(enumerate(lines, 1), str(path)):
         location = f"{path}, line {line_number}"

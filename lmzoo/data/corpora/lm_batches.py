@@ -79,8 +79,8 @@ class DocumentStreams(OrderedBatches):
     Args:
         documents: iterable of documents, each a list of sentences: strings, which are split into words, or lists of
             words. The documents are iterated over several times.
-        make_batch: callable `(rows, steps, goes_on) -> batch` that takes B lists of T `Step`s, T, and whether the rows
-            continue the previous batch.
+        make_batch: callable `(rows, steps, goes_on) -> batch` that takes B lists of T `Step`s (fewer at the end of a
+            pass with `once`), T, and whether the rows continue the previous batch.
         rows: int, number B of streams.
         steps: int, number T of words per stream in a batch.
         length: int, number of batches per pass, for which the documents repeat if needed; None for an endless pass.
@@ -126,7 +126,7 @@ class DocumentStreams(OrderedBatches):
 
     @property
     def num_batches(self) -> int | None:
-        """Number of batches in a pass, or None if the pass is endless."""
+        """Number of batches in a pass, or None if the pass is endless or not counted yet."""
         return self.length
 
     def count(self, verbose: bool = True) -> None:
@@ -160,9 +160,10 @@ class DocumentStreams(OrderedBatches):
         yield from self._make_pass(self.epoch)
 
     def batches_from(self, step: int) -> Iterator[Tensors]:
-        """Iterate endlessly over the batches of all epochs, starting with batch `step`, counted from the first epoch.
+        """Iterate endlessly over the batches of all epochs, skipping the first `step` batches.
 
-        The words of earlier batches are read, but `make_batch` is not called for these batches.
+        Epochs that are skipped completely are not read. In the next epoch, the words of skipped batches are read, but
+        not passed to `make_batch`.
         """
         epoch, first = divmod(step, self.length) if self.length else (0, step)
         while True:

@@ -22,7 +22,10 @@ def min_hash(sentences: Sequence[str]) -> np.ndarray:
     """Return the MinHash signature of a document's lowercase five-word shingles: uint32 (128,).
 
     The fraction of equal entries in two signatures estimates the Jaccard similarity of the documents: the fraction of
-    their distinct shingles that occur in both.
+    their distinct shingles that occur in both. A document of fewer than five words is one shingle.
+
+    Raises:
+        ImportError: If datasketch is not installed.
     """
     words = " ".join(sentences).lower().split()
     shingles = {
@@ -53,6 +56,9 @@ def near_duplicates(signatures: np.ndarray, similarity: float) -> np.ndarray:
     Args:
         signatures: uint32 (n, 128), signatures of the documents, from `min_hash`.
         similarity: float, minimum estimated Jaccard similarity of duplicates.
+
+    Raises:
+        ImportError: If datasketch is not installed.
 
     Example:
 

@@ -71,6 +71,9 @@ class Preparation:
         similarity: float, minimum Jaccard similarity of near duplicates, estimated by MinHash, from 0.1 to 0.95.
         shard_tokens: int, number of tokens after which a new file of the corpus begins.
 
+    Raises:
+        ValueError: If `duplicates` is unknown or `similarity` is out of range.
+
     Example: see `prepare_corpus`.
     """
 
@@ -90,7 +93,7 @@ class Preparation:
         object.__setattr__(self, "languages", tuple(self.languages))
 
     def documents_in(self, file: str) -> tuple[DocumentFilter, Iterator[tuple[int, Sequence[str]]]]:
-        """Return a new filter, and an iterator over the documents of a file that pass it, with their positions."""
+        """Return a new filter, and an iterator over the `(position, sentences)` of a file's documents that pass it."""
         document_filter = DocumentFilter(self.min_characters, self.max_characters, self.languages)
         return document_filter, document_filter.kept(read_documents(file, self.field, self.split))
 
@@ -145,12 +148,13 @@ def prepare_corpus(
         verbose: bool, whether to show progress.
 
     Returns:
-        The number of documents, the number of tokens, and the numbers of dropped documents by reason.
+        A dict with the numbers of `documents` and `tokens` in the corpus, and for each reason the number of documents
+        that were dropped.
 
     Raises:
         FileNotFoundError: If an input file does not exist, or a directory holds no input files.
-        ValueError: If `folder` holds another corpus, there are no tokens, or a file cannot be read; the message names
-            the file.
+        ValueError: If `folder` holds another corpus, a language is unknown, there are no tokens, or a file cannot be
+            read, in which case the message names the file.
         ImportError: If a package is missing; the message names it.
 
     Example:
@@ -202,10 +206,10 @@ def prepare_corpus(
 
 
 def _write_signatures(preparation: Preparation, part: _Part) -> list[str]:
-    """Compute digests and MinHash signatures of a file's accepted documents, and return the warnings.
+    """Store digests and, for near duplicates, MinHash signatures of a file's accepted documents; return the warnings.
 
-    Two temporary files store the documents' positions, digests and signatures, and the numbers of dropped documents by
-    reason.
+    One temporary file stores the positions, digests and signatures of these documents, another the numbers of dropped
+    documents by reason.
     """
     with collect_warnings() as messages:
         document_filter, documents = preparation.documents_in(part.file)
@@ -276,7 +280,7 @@ def _run(
 
 
 def _drop_duplicates(preparation: Preparation, parts: Sequence[_Part]) -> Counter[str]:
-    """Write the positions of each input file's unique documents, and count the duplicates."""
+    """Write the positions of each input file's unique documents, and count exact and near duplicates."""
     positions = []
     digests = []
     for part in parts:
@@ -337,7 +341,11 @@ def _begin(folder: str, record: dict[str, Any], tokenizer: Tokenizer) -> dict[st
 def _finish(
     folder: str, tokenizer: Tokenizer, parts: Sequence[_Part], shards: list[Shard], dropped_counts: Counter[str]
 ) -> dict[str, int]:
-    """Write the index and the counts of the complete corpus, and return the counts."""
+    """Write the index and the counts of the complete corpus, remove temporary files, and return the counts.
+
+    Raises:
+        ValueError: If no file holds any tokens.
+    """
     if not shards:
         raise ValueError("There are no tokens in these documents.")
     Index(identity_of(tokenizer), get_dtype_name(tokenizer), shards, complete=True).write(folder)

@@ -34,7 +34,7 @@ class SegmentPairs(EncodedTexts):
 
     Attributes:
         labels: int32 (n,), label of each of the n pairs: 0 for consecutive segments in their order; 1 for a pair whose
-            second segment is from another document (`"nsp"`) or whose segments are swapped (`"sop"`).
+            segments are swapped (`"sop"`) or whose second segment is random (`"nsp"`, and single sentences).
 
     Example: see `segment_pairs`.
     """
@@ -279,7 +279,11 @@ def _append_pairs(
 def _draw_segment(
     documents: _JoinedDocuments, order: Sequence[int], index: int, num_tokens: int, rng: np.random.Generator
 ) -> tuple[int, int]:
-    """Draw a sentence of another document, and extend it to `num_tokens` tokens or to the end of the document."""
+    """Draw consecutive sentences of another document, and return the start and end positions of their tokens.
+
+    The sentences have at least `num_tokens` tokens or extend to the end of the document. If ten draws in a row give the
+    document at `index`, its sentences are used.
+    """
     for _ in range(_MAX_DRAWS):
         other_index = int(rng.integers(len(order)))
         if other_index != index:

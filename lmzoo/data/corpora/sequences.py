@@ -91,7 +91,7 @@ def pack_continuously(documents: Documents, preprocessor: Preprocessor) -> Encod
         preprocessor: `lmzoo.text.Preprocessor`, which determines the length of sequences.
 
     Returns:
-        Sequences of `preprocessor.sequence_length + 1` tokens.
+        Sequences of `preprocessor.sequence_length + 1` tokens, except possibly the last.
 
     Raises:
         TypeError: If a document is not text; the message names its position.
@@ -151,7 +151,7 @@ def pack_running_text(documents: Documents, preprocessor: Preprocessor) -> Encod
         preprocessor: `lmzoo.text.Preprocessor`, which determines the length of sequences.
 
     Returns:
-        Sequences of `preprocessor.sequence_length` tokens.
+        Sequences of `preprocessor.sequence_length` tokens, except possibly the last.
 
     Raises:
         TypeError: If a document is not text; the message names its position.

@@ -42,7 +42,7 @@ class TokenizedDocuments:
         return self.sentence_splits[self.document_splits[document] : self.document_splits[document + 1] + 1]
 
     def without_empty(self) -> TokenizedDocuments:
-        """Return a copy without sentences that have no tokens, and documents that have no sentences."""
+        """Return a copy that omits sentences without tokens, and then documents without sentences."""
         nonempty_sentences = np.flatnonzero(np.diff(self.sentence_splits))
         sentence_splits = self.sentence_splits[np.concatenate([[0], nonempty_sentences + 1])]
         document_splits = np.unique(np.searchsorted(nonempty_sentences, self.document_splits))
@@ -74,7 +74,7 @@ def tokenize_documents(documents: Sequence[str | Sequence[str]], tokenizer: Toke
 
 
 class DocumentReader:
-    """Iterable over documents as lists of valid sentences, which counts problems for the warnings of `report`.
+    """Iterable that yields each document as a list of valid sentences, and counts problems for `report`.
 
     Args:
         documents: iterable of strings, each one sentence, or lists of sentences.

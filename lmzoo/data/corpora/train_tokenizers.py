@@ -101,7 +101,7 @@ def train_wordpiece(
     verbose: bool = True,
     **special: Unpack[SpecialTokens],
 ) -> WordPieceTokenizer:
-    """Train a WordPiece tokenizer with Hugging Face's trainer; the result is the same in every run.
+    """Train a WordPiece tokenizer with Hugging Face's trainer.
 
     Texts are iterated over once and copied to a temporary file for a second training run, in which the characters have
     a fixed order.
@@ -116,10 +116,11 @@ def train_wordpiece(
             the first ids, in the order of the arguments.
 
     Returns:
-        The tokenizer. The special tokens have ids 0 to 4, followed by the 1,000 most frequent characters. The
-        choice of characters can differ between runs only if there are more and the rarest are equally frequent.
+        The tokenizer. The special tokens have ids 0 to 4, followed by the 1,000 most frequent characters. The result is
+        the same in every run, unless there are more characters and some at this limit are equally frequent.
 
     Raises:
+        TypeError: If `texts` is a single text or not iterable, or an entry is not text.
         ValueError: If all texts are empty, or the vocabulary is too small for the special tokens and characters.
 
     Example:
@@ -198,6 +199,7 @@ def train_byte_pairs(
         the last. With another `kind`, special tokens are in the order of their roles, the last one again at the end.
 
     Raises:
+        TypeError: If `texts` is a single text or not iterable, or an entry is not text.
         ValueError: If all texts are empty, or the vocabulary is too small for the special tokens and the bytes.
 
     Example:
@@ -249,6 +251,7 @@ def train_character_pairs(
         equally frequent pairs can differ between runs.
 
     Raises:
+        TypeError: If `texts` is a single text or not iterable, or an entry is not text.
         ValueError: If all texts are empty, or the vocabulary is too small for the special tokens and characters.
 
     Example:
@@ -316,6 +319,7 @@ def train_sentencepiece(
         `[CLS]`, `[SEP]` and `[MASK]` are 0 to 4. The tokens `( ) " - . – £ €` follow.
 
     Raises:
+        TypeError: If `texts` is a single text or not iterable, or an entry is not text.
         ValueError: If all texts are empty, or the vocabulary is too small for the special tokens and characters.
 
     Example:
@@ -457,10 +461,10 @@ def train_joint_tokenizer(
 
 
 def _train_model(texts: Iterable[str], size: int, **settings: Any) -> bytes:
-    """Train a SentencePiece model of `size` tokens with the `sentencepiece` package; a unigram model by default.
+    """Train a SentencePiece model, by default a unigram model of at most `size` tokens, and return it as bytes.
 
     Raises:
-        ValueError: If that many tokens cannot be learned from the texts.
+        ValueError: If SentencePiece cannot learn the model from the texts, for example because `size` is too small.
     """
     from sentencepiece import SentencePieceTrainer
 
@@ -541,7 +545,7 @@ def _iterate_valid_texts(texts: Iterable[str]) -> Iterator[str]:
     """Return an iterator over the texts that are not empty, as valid strings.
 
     Raises:
-        TypeError: Immediately, if `texts` is a single text or not iterable.
+        TypeError: Immediately, if `texts` is a single text or not iterable; while reading, if an entry is not text.
         ValueError: Immediately, if all texts are empty.
     """
     if not is_column(texts):
@@ -554,7 +558,7 @@ def _iterate_valid_texts(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _track_valid_texts(texts: Iterable[str], size: int, verbose: bool) -> AbstractContextManager[Iterator[str]]:
-    """Return a context manager for an iterator over the valid texts that shows a progress bar.
+    """Return a context manager that shows a progress bar and gives an iterator over the valid texts.
 
     Raises:
         TypeError: If `texts` is a single text or not iterable.

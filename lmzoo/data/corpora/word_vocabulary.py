@@ -35,8 +35,9 @@ def train_words(
 
     Returns:
         The tokenizer. Its vocabulary lists the special words, then other words by descending frequency, and equally
-        frequent words in alphabetical order. A word that begins or ends with a space is omitted, since the vocabulary
-        file cannot hold it. If the documents have fewer words than `vocabulary_size`, one warning says how many.
+        frequent words in alphabetical order. Words that begin or end with a space or contain a line break are omitted,
+        since the vocabulary file cannot hold them. If the documents have fewer words than `vocabulary_size`, one
+        warning says how many.
 
     Raises:
         TypeError: If a document is not a list of sentences; the message names its position.

@@ -188,7 +188,7 @@ def _find_column_index(column: int | str | None, default_column: int | str, conl
 
 
 def _split_cells(line: str) -> list[str]:
-    """Split a line into cells at tabs, or at spaces if it has no tabs."""
+    """Split a line into cells at tabs, or at spaces if it has no tabs; split lines that begin with "# " at both."""
     # `split()` would be wrong: other kinds of space belong to words, and a cell between tabs may be empty.
     if re.match("# +[^ \t]", line):  # a comment, in which MultiCoNER's files have a tab, or a word among spaces
         return re.split("[ \t]+", line.strip(" \t"))

@@ -26,7 +26,7 @@ def read_choices(
         path: path of a file, or a file object open in binary mode; see `read_table`.
         prompt: column of the prompts, a name or an index from 0, or several columns, which are joined by spaces.
         start: column of the words that every choice begins with, or None.
-        choices: columns of the choices, or one column of lists of choices (in JSON lines).
+        choices: columns of the choices, or one column of lists of choices (in JSON lines and Parquet).
         label: column of the right choice, which is an index from 0 or a letter from A. None to read no labels.
         header: bool, whether the first line of CSV and TSV files names the columns.
         format: str, a format of `read_table`; by default determined by the file's suffix.

@@ -131,7 +131,7 @@ class TableStream:
             skip = 0
 
     def iter(self, batch_size: int) -> Iterator[dict[Column, list[Any]]]:
-        """Yield batches of rows, each a dict from columns to lists of `batch_size` cells; the last may be shorter.
+        """Yield batches of rows, each a dict from columns to lists of `batch_size` cells, or fewer in the last batch.
 
         Args:
             batch_size: int, number of rows in a batch.
@@ -250,7 +250,7 @@ class TableStream:
             return next((names or [*range(len(cells))] for _, cells in rows), [])
 
     def _split_header(self, file: TextIO, path: str, format: str) -> tuple[list[Column], Iterator[tuple[int, Any]]]:
-        """Return the column names in the first line, if any, and an iterator over the numbered rows of a text file."""
+        """Return a text file's column names, or [] if columns have only indices, and an iterator over its rows."""
         rows = read_numbered_rows(file, format, path)
         first_rows = list(itertools.islice(rows, 1))
         names: list[Column] = [*(pop_names(first_rows, format, self.header) or [])]

@@ -73,8 +73,9 @@ def read_table(
         a list of lists of labels, or None if `label` is None.
 
     Raises:
-        ValueError: If a column does not exist, rows differ in their number of cells, the file is empty or in another
-            encoding, or a label is missing or not allowed; the message names the file and, where possible, the line.
+        ValueError: If a column does not exist or shares its name with another column, rows differ in their number of
+            cells, the file is empty or in another format or encoding, or a label is missing, not allowed or cannot be
+            converted; the message names the file and, where possible, the line.
 
     Example:
 
@@ -127,7 +128,7 @@ class Table:
         """Return the cells of a column.
 
         Raises:
-            ValueError: If the column does not exist.
+            ValueError: If the column does not exist or is ambiguous.
         """
         if self.format in _DICT_FORMATS:
             for i, row in enumerate(self.rows):
@@ -183,7 +184,8 @@ class Table:
         """Return the cells of a column as labels; see `read_table`.
 
         Raises:
-            ValueError: If the column does not exist, or a label is missing or not allowed; the message names the line.
+            ValueError: If the column does not exist, the first line holds a label instead of the column's name, or a
+                label is missing, not allowed or cannot be converted.
         """
         cells = self.column(column)
         if (
@@ -239,7 +241,7 @@ def _looks_like_label(name: str, cells: Sequence[Any], label_type: Callable[[str
 
 
 def label_parts(cell: Any, separator: str) -> list[Any]:
-    """Return the labels in a cell, which may be a list, or a string in which `separator` separates the labels."""
+    """Return the labels in a cell, which may be a string of labels between `separator`s, a list, one label or None."""
     if isinstance(cell, str):
         return [part.strip() for part in cell.split(separator)] if cell.strip() else []
     return cell if isinstance(cell, list) else [] if cell is None else [cell]
@@ -321,7 +323,7 @@ def read_numbered_rows(file: TextIO, format: str, name: str, skip: int = 0) -> I
 
     Args:
         file: text file, opened with `newline=line_ends(format)`; it is read as the iterator advances.
-        format: str, one of `FORMATS`.
+        format: str, one of `FORMATS` except "parquet".
         name: str, name of the file in messages.
         skip: int, number of rows to skip, including the header; skipped JSON is not decoded.
 

@@ -140,7 +140,7 @@ def json_objects(lines: Iterable[tuple[int, str]], name: str) -> Iterator[tuple[
 
 
 def get_suffix(source: Source) -> str:
-    """Return the lowercase suffix of a file name without compression, such as ".csv" for "Train.csv.gz"."""
+    """Return the lowercase suffix of a file name, ignoring ".gz" and ".xz": for example, ".csv" for "Train.csv.gz"."""
     path = Path(get_name(source).lower())
     return Path(path.stem).suffix if path.suffix in (".gz", ".xz") else path.suffix
 

@@ -149,7 +149,7 @@ class SharedBlocks(ConfiguredLayer):
 
 
 def lengthen_kernels(block: TransformerBlock, weights: list[Tensor]) -> dict[keras.layers.Dense, Tensor]:
-    """Copy kernels of a block with longer rows, which speeds up repeated products, and return the copies by layer.
+    """Copy kernels of a block to arrays with longer rows, for faster repeated products, and return the copies by layer.
 
     Kernels are copied only on TensorFlow, in float32 and without `remat`, and only if they are trainable, have aliased
     rows (see `is_aliased`), and belong to layers without LoRA and quantization.
@@ -183,7 +183,7 @@ class AlbertBackbone(TransformerBackbone):
 
     Args:
         vocabulary_size: number of token ids.
-        num_layers: number of blocks.
+        num_layers: total number of times that groups of blocks are applied.
         num_heads: number of attention heads of each block; must divide `hidden_dim`.
         hidden_dim: width of the hidden states, H.
         intermediate_dim: width of the feed-forward networks' hidden layer.
@@ -194,7 +194,8 @@ class AlbertBackbone(TransformerBackbone):
         layer_norm_epsilon: number in (0, 1) that is added to the variance in every LayerNorm.
         initializer_range: standard deviation of the truncated normal initializer.
         embedding_dim: width of the token embeddings.
-        num_groups: number of groups of blocks. Each group is applied `num_layers / num_groups` times in a row.
+        num_groups: number of groups of blocks; must divide `num_layers`. Each group is applied
+            `num_layers / num_groups` times in a row.
         num_inner_repetitions: number of blocks in each group.
         embedding_projection: whether a linear layer projects the embeddings to `hidden_dim`; by default only if the
             widths differ. (Google's code has no such layer if the widths are equal; Hugging Face's always has one.)

@@ -24,7 +24,7 @@ _DECODER_STEPS = 2  # number of times that the enhanced mask decoder applies the
 
 @dataclass(frozen=True, kw_only=True)
 class DebertaV3Config(EncoderConfig):
-    """Configuration of `DebertaV3Backbone`: an `EncoderConfig` with the scale of relative distances.
+    """Configuration of `DebertaV3Backbone`: an `EncoderConfig` with settings for relative distances.
 
     Example: see `DebertaV3Backbone`.
     """

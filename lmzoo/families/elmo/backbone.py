@@ -178,7 +178,7 @@ class ElmoBackbone(Backbone):
 
     @property
     def id_counts(self) -> dict[str, int]:
-        """Number of valid ids, counted from 0, for each input whose values are checked."""
+        """Dict from each input whose values are checked to its number n of valid ids, which are 0 to n - 1."""
         return {_get_input_name(self.config): self.config.vocabulary_size or NUM_SYMBOLS}
 
     def check_inputs(self, inputs: Features) -> Features:
