@@ -120,7 +120,7 @@ class Elmo(keras.layers.Layer):
         self._cache = None if vocab_to_cache is None else self._compute_word_vectors(list(vocab_to_cache))
 
     def _compute_word_vectors(self, words: list[str]) -> np.ndarray:
-        """Compute the vectors of n words, float (n, P) with width P; the vector of the first word, padding, is zero."""
+        """Compute the vectors of n words, float (n, P) of width P, with zeros for the first word, which is padding."""
         batches = [batch_to_ids([[word] for word in words[i : i + 1024]])[:, 0] for i in range(0, len(words), 1024)]
         vectors = np.concatenate([ops.convert_to_numpy(self.backbone.word_vectors(batch)) for batch in batches])
         vectors[0] = 0

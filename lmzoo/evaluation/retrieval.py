@@ -98,7 +98,11 @@ def _get_keys(ranking: Any, query_index: int) -> list[Any]:
 
 
 def _get_grades(relevant_texts: Any, query_index: int) -> dict[Any, float]:
-    """Return the grades above 0 of a query's relevant texts, by key."""
+    """Return the grades above 0 of a query's relevant texts, by key.
+
+    Raises:
+        ValueError: If `relevant_texts` has the wrong type or an invalid grade, or no grade is above 0.
+    """
     is_valid = is_column(relevant_texts) or isinstance(relevant_texts, (Mapping, Set))
     require(is_valid, f"relevant[{query_index}]", "a set or list of keys, or a dict of grades", relevant_texts)
     grades = dict(relevant_texts) if isinstance(relevant_texts, Mapping) else dict.fromkeys(relevant_texts, 1.0)

@@ -241,7 +241,11 @@ def _check_question(question: Any, position: int) -> list[str]:
 
 
 def _read_pairs(path: str | Path) -> Iterator[tuple[str, str, float]]:
-    """Read pairs of words with their similarity from a text file."""
+    """Yield the pairs of words with their similarity in a text file.
+
+    Raises:
+        ValueError: If a line is not two words and a finite number; the message names the line.
+    """
     with open_text(path) as file:
         for line_number, line in read_numbered_lines(file):
             if not line.strip() or line.startswith("#"):
@@ -256,7 +260,11 @@ def _read_pairs(path: str | Path) -> Iterator[tuple[str, str, float]]:
 
 
 def _read_questions(path: str | Path) -> Iterator[tuple[str, list[str]]]:
-    """Read the section and the four words of each question from a text file."""
+    """Yield the section and the four words of each question in a text file.
+
+    Raises:
+        ValueError: If a line does not have four words; the message names the line.
+    """
     section = ""
     with open_text(path) as file:
         for line_number, line in read_numbered_lines(file):

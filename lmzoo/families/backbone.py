@@ -129,7 +129,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
 
     @property
     def layouts(self) -> Mapping[str, tuple[str | None, ...]]:
-        """Dict from patterns of weight paths to "split" or None per axis, for model parallelism; see `Family`."""
+        """Dict from patterns of weight paths to "split" or None for each axis, for model parallelism; see `Family`."""
         return get_family(self).layouts
 
     def __getattr__(self, name: str) -> Any:

@@ -62,7 +62,11 @@ class EncoderConfig:
         get_activation(self.activation)
 
     def check_heads(self) -> None:
-        """Check that the number of heads divides the width of the hidden states."""
+        """Check that the number of heads divides the width of the hidden states.
+
+        Raises:
+            ValueError: If it does not.
+        """
         require_multiple(self, "hidden_dim", "num_heads")
 
 
@@ -96,7 +100,11 @@ class DecoderConfig(EncoderConfig):
 
 
 def require_positive(config: object, *names: str) -> None:
-    """Check that the named fields are positive integers, and numbers of layers at most `MAX_LAYERS`."""
+    """Check that the named fields are positive integers, and that numbers of layers are at most `MAX_LAYERS`.
+
+    Raises:
+        ValueError: If a field has another value; the message names the field.
+    """
     for name in names:
         value = getattr(config, name)
         require(is_integer(value, 1), name, "a positive integer", value)
@@ -104,7 +112,11 @@ def require_positive(config: object, *names: str) -> None:
 
 
 def require_finite_or_none(config: object, *names: str) -> None:
-    """Check that the named fields are positive finite numbers or None."""
+    """Check that the named fields are positive finite numbers or None.
+
+    Raises:
+        ValueError: If a field has another value; the message names the field.
+    """
     for name in names:
         value = getattr(config, name)
         is_valid = value is None or (is_number(value, 0) and 0 < value < math.inf)
@@ -112,7 +124,11 @@ def require_finite_or_none(config: object, *names: str) -> None:
 
 
 def require_multiple(config: object, name: str, divisor: str) -> None:
-    """Check that the integer field `name` is a multiple of the field `divisor`."""
+    """Check that the integer field `name` is a multiple of the field `divisor`.
+
+    Raises:
+        ValueError: If it is not a multiple; the message gives both values.
+    """
     value = getattr(config, name)
     divisor_value = getattr(config, divisor)
     if value % divisor_value:
@@ -120,7 +136,11 @@ def require_multiple(config: object, name: str, divisor: str) -> None:
 
 
 def check_rates(config: Any) -> None:
-    """Check that `dropout` is in [0, 1) and `initializer_range` is finite and not negative."""
+    """Check that `dropout` is in [0, 1) and `initializer_range` is finite and not negative.
+
+    Raises:
+        ValueError: If one of them is out of range.
+    """
     require_share("dropout", config.dropout)
     deviation = config.initializer_range
     is_valid = is_number(deviation, 0) and deviation < math.inf

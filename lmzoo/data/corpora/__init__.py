@@ -1,4 +1,4 @@
-"""Corpora for pretraining: from documents to tokens to sequences, and tokenizers trained on them."""
+"""Corpora for pretraining: reading, tokenizing and packing documents, and training tokenizers on documents."""
 
 from lmzoo.data.corpora.corpus_writer import write_corpus
 from lmzoo.data.corpora.documents import read_documents, split_documents

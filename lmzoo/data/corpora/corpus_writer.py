@@ -140,7 +140,7 @@ def warn_about_special_tokens(shards: Iterable[Shard], tokenizer: Tokenizer) -> 
 
 
 class ShardWriter:
-    """A writer of tokenized documents into numbered files.
+    """A writer that tokenizes documents and stores them in numbered files.
 
     Args:
         folder: str or path, directory or URL to write to.
@@ -169,7 +169,7 @@ class ShardWriter:
     def shards_of(
         self, texts: Iterable[list[str]], read: Callable[[], int], digest: Any, first: int = 0
     ) -> Iterator[Shard]:
-        """Write documents to files, and yield the record of each file when it is complete.
+        """Tokenize documents, write them to files, and yield the record of each file when it is complete.
 
         Args:
             texts: iterable of documents as lists of valid sentences.

@@ -206,7 +206,7 @@ def prepare_corpus(
 
 
 def _write_signatures(preparation: Preparation, part: _Part) -> list[str]:
-    """Store digests and, for near duplicates, MinHash signatures of a file's accepted documents; return the warnings.
+    """Store digests of a file's accepted documents and, for near duplicates, MinHash signatures; return the warnings.
 
     One temporary file stores the positions, digests and signatures of these documents, another the numbers of dropped
     documents by reason.

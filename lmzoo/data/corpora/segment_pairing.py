@@ -225,12 +225,12 @@ class _Pairs:
 
     @property
     def begins(self) -> np.ndarray:
-        """Position at which each segment of each pair begins, int64 (n, 2); writable, like `lengths`."""
+        """Writable view of the positions at which the two segments of each pair begin, int64 (n, 2)."""
         return np.frombuffer(self._begins or b"", "int64").reshape(-1, 2)
 
     @property
     def lengths(self) -> np.ndarray:
-        """Number of tokens of each segment of each pair, int32 (n, 2)."""
+        """Writable view of the numbers of tokens of the two segments of each pair, int32 (n, 2)."""
         return np.frombuffer(self._lengths or b"", "int32").reshape(-1, 2)
 
     @property

@@ -322,7 +322,7 @@ def _assign_units(
 def _extract_sequences(
     stream: np.ndarray, boundaries: np.ndarray, start: int | None, last: list[int]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Extract sequences from a stream, add their start and last tokens, and drop sequences of a lone separator.
+    """Extract sequences from a stream, add their start and last tokens, and drop sequences that are only a separator.
 
     Args:
         stream: int (t,), ids of t tokens.

@@ -60,7 +60,7 @@ def train_words(
 def learn_words(
     documents: Iterable[Document], vocabulary_size: int, min_frequency: int, verbose: bool, kind: type[WordTokenizer]
 ) -> WordTokenizer:
-    """Learn a vocabulary as in `train_words`, but without its warning about too few words."""
+    """Learn a vocabulary as in `train_words`, but without a warning if there are too few words."""
     special_words = kind.special_tokens
     allowed_sizes = f"an integer above {len(special_words)}, the number of special words"
     require(is_integer(vocabulary_size, len(special_words) + 1), "vocabulary_size", allowed_sizes, vocabulary_size)

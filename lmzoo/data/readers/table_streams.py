@@ -217,7 +217,7 @@ class TableStream:
         return self._counts[file_index]
 
     def _rows(self, file_index: int, skip: int) -> NumberedRows:
-        """Yield the rows of a file with their line numbers, without the first `skip` rows."""
+        """Yield the rows of a file with their line numbers (row numbers for Parquet), without the first `skip` rows."""
         path = self.files[file_index]
         format = self._formats[file_index]
         if format == "parquet":
