@@ -155,8 +155,11 @@ class ExampleStream:
     shuffle_buffer: int = SHUFFLE_BUFFER
 
     def __iter__(self) -> Iterator[Any]:
-        """Iterate over the texts."""
-        return (self._cell(row, self.text, "`text`", i) for i, row in enumerate(self.rows()))
+        """Iterate over the texts, which are tuples if there are several text columns."""
+        stream_of_texts = replace(self, label=None)
+        for numbered_row in enumerate(self.rows()):
+            texts, _ = stream_of_texts.examples([numbered_row])
+            yield tuple(column[0] for column in texts) if isinstance(self.text, tuple) else texts[0]
 
     @property
     def columns_read(self) -> list[Any]:

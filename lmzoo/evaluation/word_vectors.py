@@ -254,8 +254,8 @@ def _read_pairs(path: str | Path) -> Iterator[tuple[str, str, float]]:
             try:
                 triple = _check_pair([field.strip() for field in fields], line_number)
             except ValueError:
-                message = f"{path}, line {line_number} must hold two words and a number, separated by tabs: {line:.60}"
-                raise ValueError(message) from None
+                problem = "must hold two words and a number, separated by tabs or spaces"
+                raise ValueError(f"{path}, line {line_number} {problem}: {line:.60}") from None
             yield triple
 
 

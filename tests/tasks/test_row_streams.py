@@ -300,6 +300,12 @@ def test_training_on_60_mb_of_text_uses_at_most_20_mb_more(begin, tmp_path):
             assert sum(len(part["text"]) for part in table.iter(100)) == table.count_rows() == 12_000
 
 
+def test_streams_yield_their_texts():
+    rows = Rows([{"one": f"a{i}", "two": f"b{i}", "right": i} for i in range(3)])
+    assert list(stream(rows, text="one", label="right")) == ["a0", "a1", "a2"]
+    assert list(stream(rows, text=("two", "one"))) == [("b0", "a0"), ("b1", "a1"), ("b2", "a2")]
+
+
 def test_long_texts_fill_a_buffer_early(monkeypatch):
     monkeypatch.setattr(examples_module, "_MAX_BUFFER_CHARACTERS", 50)
     rows = Rows([{"text": ["good", "a" * i], "other": "x"} for i in range(23)])

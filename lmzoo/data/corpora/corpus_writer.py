@@ -85,9 +85,9 @@ def write_corpus(
         index.check_tokenizer(folder, tokenizer)
         index.check_files(folder)
     else:
+        index = Index(tokenizer=identity_of(tokenizer), dtype=get_dtype_name(tokenizer), shards=[])
         (folder / TOKENIZER_FOLDER).mkdir(parents=True, exist_ok=True)
         tokenizer.save_assets(folder / TOKENIZER_FOLDER)
-        index = Index(tokenizer=identity_of(tokenizer), dtype=get_dtype_name(tokenizer), shards=[])
         index.write(folder)
     if not index.complete:
         with progress_bar(f"Tokenizing {folder.name}", unit="tokens", show=verbose) as advance:
