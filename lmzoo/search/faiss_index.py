@@ -28,11 +28,12 @@ class FaissIndex(VectorIndex):
 
     Args:
         index: `faiss.Index`, for example from `faiss.read_index(path)`.
-        similarity: the similarity that the index was built for: `"cosine"`, if its vectors have unit length, `"dot"` or
-            `"euclidean"`.
+        similarity: the similarity that the index was built for: `"dot"`, `"euclidean"`, or `"cosine"` for an index of
+            vectors with unit length.
 
     Raises:
-        ValueError: If the metric of `index` does not compute `similarity`, or faiss has no metric for it.
+        ImportError: If faiss is not installed.
+        ValueError: If faiss has no metric for `similarity`, or `index` has another metric.
 
     Example:
 
@@ -63,8 +64,8 @@ class FaissIndex(VectorIndex):
 
         Raises:
             ImportError: If faiss is not installed.
-            ValueError: If faiss has no metric for `similarity`, `kind` is unknown or needs more vectors, or a vector is
-                not finite.
+            ValueError: If `vectors` is empty or not a matrix of numbers, a vector is not finite, faiss has no metric
+                for `similarity`, or `kind` is unknown or needs more vectors.
         """
         faiss = _import_faiss()
         num_vectors, width = check_vectors(vectors)
@@ -111,7 +112,12 @@ def _import_faiss() -> ModuleType:
 
 
 def _get_metric(similarity: str) -> int:
-    """Return faiss' metric for a similarity."""
+    """Return faiss' constant for the metric that computes a similarity.
+
+    Raises:
+        ImportError: If faiss is not installed.
+        ValueError: If faiss has no metric for the similarity.
+    """
     allowed = " or ".join(f'"{name}"' for name in _METRICS)
     require(similarity in _METRICS, "similarity", f"{allowed} for an index of faiss", similarity)
     return getattr(_import_faiss(), _METRICS[similarity])

@@ -45,7 +45,8 @@ class VectorIndex(ABC):
             similarity: see `lmzoo.search.search_vectors`.
 
         Returns:
-            Scores, float32 (q, top_k), and indices, int64 (q, top_k).
+            Scores, float32 (q, top_k), and indices, int64 (q, top_k), which are -1 in places where an approximate
+            search found no vector.
         """
 
     def __len__(self) -> int:
@@ -89,7 +90,7 @@ def search_vectors(
     similarity: str = "cosine",
     texts: Sequence[str] | None = None,
 ) -> list[list[Hit]]:
-    """Return the vectors of a corpus that are most similar to each query, best first.
+    """Find the vectors of a corpus that are most similar to each query, and return their indices and scores.
 
     The search in an array is exact. The array is read in blocks, so it may be memory-mapped and larger than memory.
 
@@ -103,11 +104,12 @@ def search_vectors(
 
     Returns:
         For each query a list of `{"index": int, "score": float}`, with the key `"text"` added if `texts` are passed.
-        Equal scores are ordered by index.
+        The best vectors come first; in an array, equal scores are ordered by index.
 
     Raises:
-        ValueError: If the corpus is empty or smaller than `top_k`, the widths of the vectors or the number of `texts`
-            do not match, a vector is not finite, or the similarity is unknown.
+        ValueError: If the corpus is neither an array of numbers nor an index, is empty or is smaller than `top_k`; if
+            the widths of the vectors or the number of `texts` do not match; if a vector is not finite; or if the
+            similarity is unknown or the index was built for another one.
 
     Example:
 
@@ -128,10 +130,10 @@ def search_vectors(
 
 
 def open_index(corpus: Any) -> VectorIndex | None:
-    """Return the index of a corpus of vectors (an index or an array), or None for any other corpus.
+    """Return an index unchanged, an array of numbers (n, H) as an `ArrayIndex`, and None for any other corpus.
 
     Raises:
-        ValueError: If the corpus is a list of lists of numbers.
+        ValueError: If the corpus is a list whose first entry is a list of numbers.
     """
     if isinstance(corpus, VectorIndex):
         return corpus
@@ -141,11 +143,11 @@ def open_index(corpus: Any) -> VectorIndex | None:
 
 
 def check_index(index: VectorIndex, width: int, texts: Iterable[str] | None) -> Sequence[str] | None:
-    """Check the width of an index's vectors and, if `texts` are passed, that there is one text per vector.
+    """Check the width of an index's vectors and the number of `texts`, and return `texts` as a sequence.
 
     Returns:
-        `texts`, or a list of them if they are not a sequence, since `texts[i]` of a table's column may not be its i-th
-        text; None if `texts` is None.
+        `texts`, converted to a list if they are not a sequence (`texts[i]` of a table's column may not be the i-th
+        text); None if `texts` is None.
 
     Raises:
         ValueError: If the width of the index is 0 or not `width`, or `texts` are not a list of one text per vector.

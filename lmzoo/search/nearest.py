@@ -19,7 +19,7 @@ _MIN_NORM = 1e-12  # a vector of zeros gets the cosine 0
 
 
 class Hit(TypedDict):
-    """An entry of a ranking: the index of a text, the text itself if it was passed, and its score.
+    """An entry of a ranking: the index of a vector or text, its score, and the text itself if texts were passed.
 
     Example: see `lmzoo.search.search_vectors`.
     """
@@ -63,7 +63,8 @@ def check_vectors(vectors: Any) -> tuple[int, int]:
     """Check the argument `vectors`, and return the number of vectors and their width.
 
     Raises:
-        ValueError: If `vectors` is not a matrix of numbers with at least one row and one column.
+        ValueError: If `vectors` is not a matrix with at least one row and one column, or is a NumPy array whose entries
+            are not numbers.
     """
     is_array = is_vectors(vectors) if isinstance(vectors, np.ndarray) else len(getattr(vectors, "shape", ())) == 2
     require(is_array, "vectors", "an array (n, H) of numbers", vectors)
@@ -152,14 +153,14 @@ def find_nearest(
 
 
 def similarities(queries: np.ndarray, vectors: np.ndarray, similarity: str) -> np.ndarray:
-    """Return the similarities of q queries to n vectors, float32 (q, n)."""
+    """Return the similarities, float32 (q, n), of q queries to n vectors."""
     return _compare(prepare(queries, similarity), prepare(vectors, similarity), similarity)
 
 
 def rescore(
     queries: np.ndarray, vectors: Vectors, candidates: np.ndarray, top_k: int, similarity: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the exact scores and the indices of the `top_k` best candidates of each query, best first.
+    """Return the exact scores and the indices of each query's `top_k` best candidates, both (q, top_k), best first.
 
     Args:
         queries: float32 (q, H), the vectors of q queries.
@@ -260,7 +261,7 @@ def read_blocks(vectors: Vectors, work: str = "") -> Iterator[tuple[int, np.ndar
 
 
 def read_finite_blocks(vectors: Vectors, work: str = "") -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the blocks of `read_blocks`, after checking that all vectors are finite.
+    """Yield the blocks of `read_blocks`, checking that the vectors of each block are finite before it is yielded.
 
     Raises:
         ValueError: If a vector is not finite; the message names its block.
@@ -281,7 +282,10 @@ def check_finite(values: np.ndarray, first: int, last: int) -> None:
 
 
 def _release(vectors: Any) -> None:
-    """Release the pages of a memory-mapped file from the process's memory; they stay in the page cache."""
+    """Release the pages of memory-mapped vectors from the process's memory; they stay in the page cache.
+
+    Other vectors, and vectors mapped with mode "c", are left as they are.
+    """
     if not isinstance(vectors, np.memmap) or vectors.mode == "c":  # changes in mode "c" are only in memory
         return
     base: Any = vectors
@@ -307,7 +311,7 @@ def prepare(vectors: np.ndarray, similarity: str) -> np.ndarray:
 
 
 def _compare(queries: np.ndarray, vectors: np.ndarray, similarity: str) -> np.ndarray:
-    """Return the similarities of q queries to n vectors, all from `prepare`, float32 (q, n)."""
+    """Return the similarities, float32 (q, n), of q queries to n vectors that `prepare` returned."""
     if similarity in ("cosine", "dot"):
         return queries @ vectors.T
     from scipy.spatial.distance import cdist

@@ -37,7 +37,7 @@ class PairScorer(Protocol):
 
 
 class MinedNegatives(TypedDict):
-    """A query, a relevant text, and texts that are similar to the query but not relevant, with their scores.
+    """A query, a relevant text, and negatives with their scores: texts similar to the query, but not relevant to it.
 
     Example: see `lmzoo.search.mine_negatives`.
     """
@@ -62,7 +62,7 @@ def mine_negatives(
     cross_encoder: PairScorer | None = None,
     batch_size: int = 32,
 ) -> list[MinedNegatives]:
-    """Find texts that are similar to a query but are not among its relevant texts, to train on (Moreira et al., 2024).
+    """Find texts to train on that are similar to a query, but not labeled as relevant to it (Moreira et al., 2024).
 
     Candidates are the texts of the corpus and the relevant texts of other queries, except a text equal to the query.
     Some candidates may be relevant without being labeled as such. A margin drops candidates that score nearly as high
@@ -75,9 +75,9 @@ def mine_negatives(
         positives: n texts; each is relevant to the query at the same position.
         corpus: more texts to choose negatives from, or None.
         num_negatives: int, maximum number of negatives for each query.
-        range_min: int, number of most similar candidates to skip, not counting candidates that the margins drop.
-        range_max: int, rank of the last candidate, not counting candidates that the margins drop. By default, there are
-            ten candidates for each negative if there is a margin or `max_score`, and otherwise as many as needed.
+        range_min: int, number of best candidates to skip, not counting candidates that a margin or `max_score` drops.
+        range_max: int, rank of the last candidate, counted in the same way. By default, there are ten candidates for
+            each negative if there is a margin or `max_score`, and otherwise as many as needed.
         absolute_margin: float, minimum difference between the scores of the relevant text and a negative.
         relative_margin: float, the same difference as a fraction of the relevant text's score; 0.05 in the paper.
         max_score: float, highest allowed score of a negative.
@@ -91,8 +91,8 @@ def mine_negatives(
 
     Raises:
         TypeError: If an entry is not text; the message names its position.
-        ValueError: If the numbers of queries and positives differ, a query has no candidates, a number is out of range,
-            or a cross-encoder is passed without a margin or `max_score`.
+        ValueError: If there are no queries, the numbers of queries and positives differ, a query has no candidates, a
+            number is out of range, or a cross-encoder is passed without a margin or `max_score`.
 
     Example:
 
@@ -175,7 +175,7 @@ class _Limits:
 
     @property
     def has_filter(self) -> bool:
-        """Whether scores decide which candidates are negatives."""
+        """Whether a margin or `max_score` limits the scores of negatives."""
         return not (self.absolute_margin is None and self.relative_margin is None and self.max_score is None)
 
     def compute_last_rank(self, max_num_excluded: int) -> int:
@@ -186,7 +186,7 @@ class _Limits:
         return self.range_min + num_candidates + max_num_excluded
 
     def compute_max_score(self, relevant_score: float) -> float:
-        """Return the highest score of a negative, given the lowest score of a relevant text."""
+        """Return the highest score allowed for a negative, given the lowest score of a relevant text."""
         scores = [math.inf if self.max_score is None else self.max_score]
         if self.absolute_margin is not None:
             scores.append(relevant_score - self.absolute_margin)
@@ -202,7 +202,7 @@ def _join_texts(
 
     Raises:
         TypeError: If an entry is not text; the message names its position.
-        ValueError: If the numbers of queries and positives differ.
+        ValueError: If there are no queries, or the numbers of queries and positives differ.
     """
     texts_by_argument = {"queries": queries, "positives": positives, "corpus": [] if corpus is None else corpus}
     query_texts, relevant_texts, corpus_texts = (

@@ -25,16 +25,17 @@ _INT8_STEPS = 255
 class QuantizedIndex(VectorIndex):
     """Vectors quantized to bytes (`"int8"`, a quarter of float32's size) or bits (`"binary"`, 1/32 of its size).
 
-    Bytes divide the range of each feature into 255 steps, and are dequantized for a search. A bit is the sign of a
-    feature: the vectors with the lowest Hamming distances to the query are candidates, which are rescored. With
-    `originals`, the candidates of either kind are rescored with the exact vectors, which may be memory-mapped.
+    Bytes divide the range of each feature into 255 steps, and are dequantized for a search. Bits are the signs of the
+    features; a search selects the vectors with the lowest Hamming distances to the query as candidates, and rescores
+    them without quantizing the query. With `originals`, bytes also only select candidates, and all candidates are
+    rescored with the exact vectors, which may be memory-mapped.
 
     Args:
         codes: int8 (n, H) or, for bits, uint8 (n, ⌈H / 8⌉), the n quantized vectors.
         width: int, width H of the vectors.
         ranges: float32 (2, H), the lowest and the highest value of each feature; None for bits.
-        originals: numbers (n, H), the exact vectors to rescore candidates with; None to use the codes.
-        oversampling: int, number of candidates per vector to return.
+        originals: numbers (n, H), the exact vectors to rescore candidates with; None to score by the codes.
+        oversampling: int; `top_k * oversampling` candidates are rescored for each query.
 
     Raises:
         ValueError: If the shape or dtype of an array is wrong, or `ranges` or `oversampling` are invalid.
@@ -93,10 +94,10 @@ class QuantizedIndex(VectorIndex):
             ranges: numbers (2, H), the lowest and the highest value of each feature, for int8 only; by default, the
                 values in `vectors`.
             originals: exact vectors to rescore candidates with, such as `vectors` if they are memory-mapped.
-            oversampling: int, number of candidates per vector to return.
+            oversampling: int; `top_k * oversampling` candidates are rescored for each query.
 
         Raises:
-            ValueError: If `precision` is unknown, `ranges` are invalid or passed for bits, or a vector is not finite.
+            ValueError: If a vector is not finite, another argument is invalid, or `ranges` are passed for bits.
         """
         require(precision in ("int8", "binary"), "precision", '"int8" or "binary"', precision)
         num_vectors, width = check_vectors(vectors)
@@ -167,7 +168,7 @@ _BIT_COUNTS = np.unpackbits(np.arange(256, dtype="uint8")[:, None], axis=1).sum(
 
 
 def _count_bits(codes: np.ndarray) -> np.ndarray:
-    """Return the number of one bits in each of n rows of bytes, int (n,)."""
+    """Return the number of bits that are 1 in each of n rows of bytes, int (n,)."""
     counts = np.bitwise_count(codes) if hasattr(np, "bitwise_count") else _BIT_COUNTS[codes]  # new in NumPy 2
     return counts.sum(axis=1, dtype="int32")
 

@@ -63,7 +63,7 @@ def file_format(path: str | Path) -> str | None:
     """Return Keras' name for the export format of a file, or None if `path` is for a SavedModel.
 
     Raises:
-        ValueError: If the suffix belongs to another file format.
+        ValueError: If the suffix belongs to another file format, or is .onnx or .tflite with uppercase letters.
     """
     suffix = Path(path).suffix
     if suffix not in FILES and suffix.lower() in {*FILES, *_OTHER_FILES}:
@@ -86,7 +86,8 @@ def export_task(task: ServedModel, path: str | Path, verbose: bool = True, dtype
     Raises:
         ImportError: If a package for the format is not installed.
         NotFiniteError: If a weight is NaN or infinite.
-        ValueError: If `dtype` is invalid, or the task cannot be exported in this format.
+        RuntimeError: If the child process that exports on backends other than TensorFlow fails.
+        ValueError: If `dtype` or `path` is invalid, or the task cannot be exported in this format.
     """
     check_path(path)
     if dtype is not None:
@@ -121,7 +122,8 @@ def export_backbone(backbone: keras.Model, path: str | Path, verbose: bool = Tru
     Raises:
         ImportError: If a package for the format is not installed.
         NotFiniteError: If a weight is NaN or infinite.
-        ValueError: If the backbone cannot be exported in this format.
+        RuntimeError: If the child process that exports on backends other than TensorFlow fails.
+        ValueError: If `path` is invalid, or the backbone cannot be exported in this format.
     """
     check_path(path)
     if file_format(path):
@@ -253,10 +255,10 @@ def _check_file(backbone: keras.Model, path: str | Path) -> None:
 
 
 def _export(model: keras.Model, target: Path, format: str, subject: str) -> None:
-    """Export a functional model with Keras, and check that the runtime of the format supports its ops.
+    """Export a functional model with Keras and, for a file, check that the runtime of the format supports its ops.
 
     Raises:
-        ValueError: If the runtime lacks an op; the message begins with `subject`, a description of the model.
+        ValueError: If the runtime of a file lacks an op; the message begins with `subject`, a description of the model.
     """
     model(model.input)  # Keras only exports models that have been called
     # Hide log lines: tf2onnx also tries to export tables of other models, and Keras names its temporary SavedModel.
@@ -299,7 +301,7 @@ def _quantize_file(path: Path) -> None:
 
 
 def is_int8(backbone: keras.Model) -> bool:
-    """Return whether Keras has quantized weights of the backbone to int8."""
+    """Return whether any weight of the backbone is stored in int8, as after quantization by Keras."""
     return any(variable.dtype == "int8" for variable in backbone.variables)
 
 
@@ -459,7 +461,7 @@ def _write_with_tensorflow(task: Any, target: Path) -> None:
 
 
 def _list_modules(model: Any) -> list[str]:
-    """Return the names of the modules that register a model's classes when imported, except Keras and lmzoo."""
+    """Return the names of the modules, other than `__main__`, Keras and lmzoo, that define a model's classes."""
     preprocessor = getattr(model, "preprocessor", None)
     components = [model, *sublayers(model), preprocessor, getattr(preprocessor, "tokenizer", None)]
     modules = {type(component).__module__ for component in components}

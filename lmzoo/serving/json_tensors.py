@@ -73,7 +73,7 @@ def to_tensor(name: str, values: Json, spec: tf.TensorSpec) -> tf.Tensor:
 
 
 def _check_values(values: Json, dtype: tf.DType, rank: int) -> object:
-    """Check JSON values, and convert their strings to bytes.
+    """Check the depth of nested JSON values and the range of integers, and convert values of string inputs to bytes.
 
     Raises:
         TypeError: If `dtype` is string, and a value is not a string.

@@ -1,6 +1,7 @@
 """Loaded versions of an exported model, with predictions in the format of TensorFlow Serving's REST API.
 
-https://www.tensorflow.org/tfx/serving/api_rest. The models need tensorflow and tensorflow_text, but not lmzoo.
+See https://www.tensorflow.org/tfx/serving/api_rest for the format. The models need tensorflow and tensorflow_text, but
+not lmzoo.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ class Signature(Protocol):
 
 
 class ModelVersion:
-    """A loaded and warmed-up version of a model, from a SavedModel.
+    """A version of a model, loaded from a SavedModel and warmed up with the requests that it contains, if any.
+
+    Args:
+        folder: path of the SavedModel.
 
     Raises:
         ValueError: If the SavedModel cannot be loaded.
@@ -60,7 +64,7 @@ class ModelVersion:
             An object with a list of `predictions` for rows, or with the `outputs` as columns.
 
         Raises:
-            RequestError: If the request is invalid.
+            RequestError: If the request is invalid, or an input has more than `max_texts` texts.
         """
         import tensorflow as tf
 
@@ -132,7 +136,7 @@ class ModelVersions:
         loaded: dict from version numbers to `ModelVersion`; never empty, and replaced instead of changed in place.
 
     Raises:
-        FileNotFoundError: If the directory does not exist or contains no version.
+        FileNotFoundError: If the directory does not exist, contains no version, or is itself a version.
         NotADirectoryError: If `folder` is a file.
         ValueError: If a version cannot be loaded.
     """
@@ -163,10 +167,10 @@ class ModelVersions:
         self._refused: dict[int, set[tuple[str, int, int]]] = {}
 
     def get(self, number: int | None = None) -> ModelVersion:
-        """Return the loaded version with a number, by default the highest number.
+        """Return the loaded version `number`, by default the version with the highest number.
 
         Raises:
-            RequestError: If no version with this number is loaded.
+            RequestError: If version `number` is not loaded.
         """
         loaded_versions = self.loaded
         number = max(loaded_versions) if number is None else number
@@ -180,8 +184,8 @@ class ModelVersions:
     def refresh(self) -> None:
         """Load new versions in the directory, and unload deleted versions.
 
-        A version that cannot be loaded, for example because it is still being copied, causes a warning. It is retried
-        when its files have changed.
+        A version that cannot be loaded, for example because it is still being copied, causes a warning, and is retried
+        when its files have changed. If the directory contains no version that can be loaded, no version is unloaded.
         """
         version_paths = list_versions(self._folder)
         loaded_versions = {number: version for number, version in self.loaded.items() if number in version_paths}

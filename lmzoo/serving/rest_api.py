@@ -44,7 +44,7 @@ lmzoo_model_version{{model={model}}} {version}
 
 
 class _VersionConvertor(IntegerConvertor):
-    """A path parameter for version numbers."""
+    """Converter of path parameters for version numbers of at most 18 digits."""
 
     regex = "[0-9]{1,18}"  # Python refuses integers of thousands of digits
 
@@ -56,12 +56,12 @@ class RestApi(Starlette):
     """An ASGI application that serves the versions of a model over TensorFlow Serving's REST API.
 
     `/` describes the API, and `/metrics` reports the number of requests and the durations of predictions to Prometheus.
-    New versions in the directory are loaded while the application runs.
+    While the application runs, new versions in the directory are loaded, and deleted versions are unloaded.
 
     Args:
         folder: path of a directory with the versions, SavedModels in subdirectories named by integers.
         name: str, name of the model; by default the name of the directory.
-        max_texts: int, maximum number of texts, or rows of ids, in a request.
+        max_texts: int, maximum number of texts, or rows of ids, in each input of a request.
         max_body_bytes: int, maximum size of a request body in bytes.
         body_seconds: float, maximum time for a client to send the body, in seconds.
         poll_seconds: float, seconds between checks for new versions.
@@ -72,7 +72,8 @@ class RestApi(Starlette):
         model_path: str, path of the model in URLs.
 
     Raises:
-        FileNotFoundError: If the directory contains no version.
+        FileNotFoundError: If the directory does not exist, contains no version, or is itself a version.
+        NotADirectoryError: If `folder` is a file.
         ValueError: If a version cannot be loaded.
 
     Example: see `lmzoo.serving.server.running_server`.
@@ -209,7 +210,7 @@ class RestApi(Starlette):
         """Compute the response to the body of a predict request.
 
         Raises:
-            RequestError: If the request is invalid.
+            RequestError: If the request is invalid, or the version is not loaded.
         """
         try:
             request = json.loads(body)

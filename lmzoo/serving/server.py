@@ -53,7 +53,7 @@ class _Protocol(H11Protocol):
             self.transport.close()
 
     def _start_request_timeout(self) -> None:
-        """Start the timeout for the next request if no request is being answered."""
+        """Start the timeout for the next request, unless a request is being answered or a timeout is running."""
         if (self.cycle is None or self.cycle.response_complete) and self.timeout_keep_alive_task is None:
             deadline = (self._first_byte or self.loop.time()) + self.timeout_keep_alive
             self.timeout_keep_alive_task = self.loop.call_at(deadline, self.timeout_keep_alive_handler)
@@ -68,7 +68,7 @@ def listening(host: str = "localhost", port: int = 0) -> Iterator[socket.socket]
         port: int, port to listen at; 0 for any free port.
 
     Raises:
-        OSError: If the port is in use.
+        OSError: If the socket cannot listen, for example because the port is in use.
     """
     try:
         listener = socket.create_server((host, port), backlog=_BACKLOG)

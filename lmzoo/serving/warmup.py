@@ -32,13 +32,13 @@ def string_signatures(meta_graph: MetaGraphDef) -> dict[str, SignatureDef]:
 
 
 def example_requests(task: ServedModel, signature: SignatureDef) -> Iterator[dict[str, np.ndarray]]:
-    """Yield example requests for a signature: a short text, a text that will be truncated, and a batch of both.
+    """Yield example requests for a signature: a short text, a text longer than `served_length`, and a batch of both.
 
     The graph pads batches to their longest sequence, so the first two requests have the smallest and the largest shape.
     If the task fills masks, each text contains a mask token.
 
     Yields:
-        Arrays of strings by input name, in sorted order.
+        A dict of string arrays by input name, sorted by name.
     """
     short_text = _TEXT.format(task.preprocessor.tokenizer.mask_token if "mask_positions" in task.input else "film")
     long_text = short_text + " film" * task.served_length  # each word has at least one token
@@ -70,7 +70,7 @@ def write_warmup(task: ServedModel, meta_graph: MetaGraphDef, folder: Path) -> N
 
 
 def read_warmup(folder: Path) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-    """Yield the signature name and the input arrays by name of each request written by `write_warmup`."""
+    """Yield `(signature name, dict of input arrays by name)` for each request that `write_warmup` wrote."""
     import tensorflow as tf
     from tensorflow_serving.apis import prediction_log_pb2
 

@@ -11,7 +11,7 @@ _MAX_WORD_BYTES = 1 << 16
 
 
 class ByteReader:
-    """A buffered reader that allocates no more memory than a file has bytes, whatever sizes its header states.
+    """A buffered reader that allocates no more memory than the file has bytes, whatever sizes a header states.
 
     Args:
         path: path of the file, for messages.

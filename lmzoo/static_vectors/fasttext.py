@@ -63,7 +63,8 @@ def read_fasttext(path: str | Path, file: BinaryIO, verbose: bool = True) -> Vec
         verbose: whether to show progress.
 
     Raises:
-        ValueError: If the file is truncated or damaged, or holds a classifier or a quantized model.
+        ValueError: If the file is truncated or damaged, has an unsupported version, or holds a classifier, a pruned
+            vocabulary or a quantized model.
     """
     reader = ByteReader(path, file)
     header = _read_header(reader, path)
@@ -124,7 +125,7 @@ def _read_words(reader: ByteReader, path: str | Path, verbose: bool) -> list[byt
 
 
 def _read_matrix(reader: ByteReader, path: str | Path, num_rows: int, width: int, can_map: bool) -> np.ndarray:
-    """Read or memory-map a matrix of vectors, float32 (num_rows, width)."""
+    """Read a matrix of vectors, float32 (num_rows, width), or memory-map it if `can_map` is True."""
     is_quantized, stored_rows, stored_width = reader.unpack("<?2q", "the vectors")
     if is_quantized:
         raise ValueError(f"{path} is quantized. Only models in full precision (.bin) are supported.")
@@ -141,7 +142,7 @@ def _read_matrix(reader: ByteReader, path: str | Path, num_rows: int, width: int
 
 
 def _compose(word_table: VectorTable, subwords: Subwords, verbose: bool) -> np.ndarray:
-    """Return the mean of each of V words' own vector and its n-grams' vectors, float32 (V, H)."""
+    """Return the vectors, float32 (V, H), of V words: means of a word's own vector and the vectors of its n-grams."""
     vectors = np.empty(word_table.vectors.shape, "float32")
     with progress_bar("Composing vectors", len(vectors), "words", verbose) as advance:
         for start in range(0, len(vectors), _CHUNK_WORDS):

@@ -1,7 +1,7 @@
 """Training of GloVe (Pennington et al., 2014, https://aclanthology.org/D14-1162).
 
-Let x be the number of times that two words occur together, w and v their vectors, and b and c their biases. The loss is
-the sum over all pairs of words with x > 0 of
+Let x be the number of times that two words occur together (each time counts 1 / d if they are d words apart), w and v
+their vectors, and b and c their biases. The loss is the sum over all pairs of words with x > 0 of
 
     f(x) (w . v + b + c - log x)^2,    f(x) = min(1, (x / x_max)^alpha)
 
@@ -114,7 +114,7 @@ def count_pairs(
 
 
 def _iterate_pairs(ids: np.ndarray, window: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield the pairs of a text's words in chunks of at most `_MAX_PAIRS`: first ids, second ids and counts."""
+    """Yield `(first ids, second ids, counts)` for chunks of at most `_MAX_PAIRS` pairs of words in a text."""
     for distance in range(1, min(window, len(ids) - 1) + 1):
         all_first_ids = ids[:-distance]
         all_second_ids = ids[distance:]
@@ -174,7 +174,7 @@ def train_glove(
 
 
 def _make_model(vocabulary_size: int, hidden_dim: int, seed: int) -> keras.Model:
-    """Return a model that maps the ids of two words, int32 (B,) each, to w . v + b + c, float (B, 1), for B pairs."""
+    """Return a model that computes w . v + b + c, float (B, 1), for B pairs of words, given as ids, int32 (B,) each."""
     limit = 0.5 / hidden_dim
     seeds = itertools.count(seed)
 

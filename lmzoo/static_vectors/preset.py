@@ -33,7 +33,8 @@ def save_table(
 ) -> None:
     """Write words, vectors and subwords as the preset of a `StaticBackbone`.
 
-    Words that begin or end with spaces, which vocabulary files cannot hold, are left out with a warning.
+    Words that vocabulary files cannot hold, such as empty words or words that begin or end with spaces, are left out
+    with a warning.
 
     Args:
         table: words with their vectors.
@@ -95,7 +96,7 @@ def _fits_vocabulary_file(word: str) -> bool:
 
 
 def load_table(preset: str | Path) -> VectorTable:
-    """Load the word vectors of a preset, memory-mapped.
+    """Load the word vectors of a preset, memory-mapped if they are stored in float32.
 
     Args:
         preset: path, handle or name of the preset.

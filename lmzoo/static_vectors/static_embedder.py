@@ -89,8 +89,8 @@ class StaticEmbedder:
         """Load word vectors from a file or a preset.
 
         Files of word2vec (text or binary), GloVe and fastText (.vec or .bin) are recognized by their content, and may
-        be compressed by gzip or xz. The vectors of a preset are memory-mapped: loading is quick, and only the vectors
-        that are used are read from the disk.
+        be compressed by gzip or xz. The float32 vectors of a preset are memory-mapped: loading is quick, and only the
+        vectors that are used are read from the disk.
 
         Args:
             preset: path of a file; or a preset of a `StaticBackbone`, written by `save_to_preset` or by a task, as a
@@ -225,7 +225,7 @@ class StaticEmbedder:
         return word_vectors_by_text
 
     def _look_up_vectors(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the vectors of n words, float32 (n, H), and whether each has one, bool (n,); if not, it gets zeros."""
+        """Return the vectors of n words, float32 (n, H), or zeros, and whether each word has a vector, bool (n,)."""
         rows = np.array([-1 if (row := self.row_of(word)) is None else row for word in words], "int64")
         vectors = np.zeros((len(words), self.hidden_dim), "float32")
         has_vector = rows >= 0
@@ -238,7 +238,7 @@ class StaticEmbedder:
         return vectors, has_vector
 
     def _look_up_unit_vector(self, word: str) -> np.ndarray:
-        """Return the vector of a word, scaled to length 1: float32 (H,).
+        """Return the vector, float32 (H,), of a word, scaled to length 1.
 
         Raises:
             ValueError: If the word has no vector.
@@ -258,7 +258,7 @@ class StaticEmbedder:
         return np.where(norms > 0, norms, 1)
 
     def cosines(self, vectors: np.ndarray) -> np.ndarray:
-        """Return the cosines between n unit vectors, float32 (n, H), and the vectors of all V words, float32 (n, V)."""
+        """Return the cosines, float32 (n, V), of n unit vectors, float32 (n, H), and the vectors of all V words."""
         with np.errstate(all="ignore"):  # some BLAS kernels raise flags for lanes that are not part of the result
             return vectors @ self.vectors.T / self._norms
 
@@ -305,7 +305,7 @@ class StaticEmbedder:
         return self._rank_best(self.score_analogies(vectors[None], method)[0], words, top_k)
 
     def score_analogies(self, vectors: np.ndarray, method: str = "3CosAdd") -> np.ndarray:
-        """Return the scores of all V words as answers to n analogies, float32 (n, V); see `analogy`.
+        """Return the scores, float32 (n, V), of all V words as answers to n analogies; see `analogy`.
 
         Args:
             vectors: float32 (n, 3, H), the vectors of a, b and c for each of n analogies, scaled to unit length.
@@ -346,7 +346,8 @@ class StaticEmbedder:
 
         Raises:
             OSError: If the file cannot be written.
-            ValueError: If the format is unknown, cannot hold a word (such as a word with a space), or needs subwords.
+            ValueError: If the format is unknown, needs subwords, or cannot hold a word, such as a word with a space; or
+                if a vector is not finite.
         """
         write_vectors(path, self._table(), format, verbose)
 

@@ -50,7 +50,7 @@ class Subwords:
     vectors: np.ndarray
 
     def sum_vectors(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Return each of n words' sum of n-gram vectors, float32 (n, H), and number of n-grams, int64 (n,)."""
+        """Return the sum of each of n words' n-gram vectors, float32 (n, H), and its number of n-grams, int64 (n,)."""
         from scipy.sparse import csr_array
 
         num_buckets = len(self.vectors)
@@ -60,7 +60,7 @@ class Subwords:
         return occurrences @ np.asarray(self.vectors), np.bincount(word_indices, minlength=len(words))
 
     def compose(self, words: Sequence[str], word_vectors: np.ndarray) -> np.ndarray:
-        """Compose the vectors of n words of the vocabulary from their own vectors and n-grams, float32 (n, H)."""
+        """Compose the vectors, float32 (n, H), of n words of the vocabulary from their own vectors and n-grams."""
         sums, ngram_counts = self.sum_vectors(words)
         return (word_vectors + sums) / (ngram_counts + 1).astype("float32")[:, None]
 

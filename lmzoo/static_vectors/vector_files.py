@@ -63,7 +63,11 @@ def read_vectors(path: str | Path, verbose: bool = True) -> VectorTable:
 
 @contextlib.contextmanager
 def _open(path: str | Path) -> Iterator[BinaryIO]:
-    """Open a file, decompressed; raise a ValueError if its archive is damaged."""
+    """Open a file to read, and decompress it if it is compressed by gzip or xz.
+
+    Raises:
+        ValueError: If the compressed data is damaged.
+    """
     with open_to_read(path) as file:
         try:
             yield decompress(file)
@@ -72,7 +76,7 @@ def _open(path: str | Path) -> Iterator[BinaryIO]:
 
 
 def _is_binary(head: bytes) -> bool:
-    """Return whether the first vector in `head`, the beginning of a file, is binary."""
+    """Return whether `head`, the beginning of a file, holds word2vec's first line and then a binary vector."""
     file = io.BytesIO(head)
     header = HEADER.fullmatch(file.readline())
     if header is None:
@@ -109,7 +113,7 @@ def write_vectors(path: str | Path, table: VectorTable, format: str, verbose: bo
         verbose: whether to show progress.
 
     Raises:
-        ValueError: If the format is unknown or cannot hold a word, or a vector is not finite.
+        ValueError: If the format is unknown, needs subwords or cannot hold a word, or a vector is not finite.
     """
     require(format in FORMATS, "format", f"one of {', '.join(map(repr, FORMATS))}", format)
     if (row := find_invalid_vector(table.vectors)) is not None:

@@ -1,4 +1,4 @@
-"""Words with their vectors, as files hold them."""
+"""A table of words and their vectors, which is read from a file or written to one."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def read_text(path: str | Path, file: BinaryIO, verbose: bool = True) -> VectorT
         verbose: whether to show progress.
 
     Raises:
-        ValueError: If the file is truncated or damaged; the message names the line.
+        ValueError: If the file is truncated or damaged; the message names the line, if a single line is wrong.
     """
     line = file.readline(_MAX_LINE_BYTES).removeprefix(codecs.BOM_UTF8)
     line_number = 1
@@ -118,7 +118,8 @@ def write_text(path: str | Path, table: VectorTable, header: bool = True, verbos
         verbose: whether to show progress.
 
     Raises:
-        ValueError: If a word is empty or contains spaces.
+        ValueError: If a word is empty or contains whitespace; without `header`, also if the first word begins with a
+            byte order mark.
     """
     _check_words(table)
     if not header and table.words[0].startswith("\ufeff"):
@@ -140,7 +141,7 @@ def write_binary(path: str | Path, table: VectorTable, verbose: bool = True) -> 
     """Write a binary file of word2vec; see `write_text` for the arguments.
 
     Raises:
-        ValueError: If a word is empty or contains spaces.
+        ValueError: If a word is empty or contains whitespace.
     """
     _check_words(table)
     with whole_file(path) as file, progress_bar("Writing", len(table.words), "words", verbose) as advance:

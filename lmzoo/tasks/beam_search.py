@@ -34,7 +34,7 @@ class BeamSampler:
         length_penalty: float; the log-probability of a text is divided by its number of tokens to this power.
 
     Raises:
-        ValueError: For `num_beams` below 1, or a `length_penalty` that is not a number.
+        ValueError: If `num_beams` is not a positive integer, or `length_penalty` is not a number.
 
     Example:
 
@@ -206,7 +206,7 @@ def _keep_rows(
 
 
 def _append_token(beams: Tensor, origins: Tensor, tokens: Tensor, index: Tensor) -> Tensor:
-    """Return copies of some beams, each with a new token at position `index`, int (B, K, L).
+    """Return new beams, int (B, K, L), each a copy of an old beam with a new token at position `index`.
 
     Args:
         beams: int (B, K, L), token ids of the beams.

@@ -72,8 +72,8 @@ class BidirectionalLM(Task):
         name: name of the model.
 
     Raises:
-        ValueError: For a backbone without LSTMs in both directions, or a vocabulary that is missing or does not begin
-            with the special words.
+        ValueError: If the backbone does not have LSTMs in both directions, or the vocabulary is missing or does not
+            begin with the special words.
 
     Example:
 
@@ -143,7 +143,7 @@ class BidirectionalLM(Task):
         """The number of words in each sequence of a batch, beyond which gradients do not flow; settable.
 
         Raises:
-            ValueError: For a number below 1.
+            ValueError: If it is set to anything but a positive integer.
         """
         return self._unroll_steps
 
@@ -184,8 +184,8 @@ class BidirectionalLM(Task):
         are not counted first, and an epoch continues where the previous one ended.
 
         Raises:
-            TypeError: For a document that is not a list of sentences; the message names its position.
-            ValueError: For labels or weights, or for documents whose words do not fill a batch.
+            TypeError: If a document is not a list of sentences; the message names its position.
+            ValueError: If labels or weights are passed, or the words of the documents do not fill a batch.
         """
         documents = inputs.x
         if not are_documents(documents):
@@ -232,8 +232,8 @@ class BidirectionalLM(Task):
             The perplexity.
 
         Raises:
-            TypeError: For a document that is not a list of sentences; the message names its position.
-            ValueError: If there are no words, or if `direction` is unknown.
+            TypeError: If a document is not a list of sentences; the message names its position.
+            ValueError: If there are no words, `direction` is unknown, or `batch_size` is not a positive integer.
         """
         slices_by_direction = {None: slice(None), "forward": slice(0, 1), "backward": slice(1, 2)}
         require(direction in slices_by_direction, "direction", '"forward", "backward" or None', direction)

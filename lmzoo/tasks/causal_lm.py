@@ -87,8 +87,9 @@ class CausalLM(TokenLabelsTask):
             its own in their place, as in transformers' models with `tie_word_embeddings=False`.
 
     Raises:
-        ValueError: For a backbone that is not causal, or has no state to carry; for a `max_new_tokens` that leaves no
-            room for a prompt; for `add_start_token` if the tokenizer has no start token.
+        ValueError: If the backbone is not causal, or has no state to carry although `carries_state` is True; if
+            `max_new_tokens` leaves no room for a prompt; if `add_start_token` is True, but the tokenizer has no start
+            token; or if `carries_state` is True and `tie_embeddings` is False.
 
     Example:
 
@@ -208,7 +209,7 @@ class CausalLM(TokenLabelsTask):
 
     @classmethod
     def supports(cls, family: Family) -> bool:
-        """Return whether the family's models are causal: each position attends only to itself and earlier ones."""
+        """Return whether the family's models are causal: each position depends only on itself and earlier positions."""
         return bool(family.backbone.causal)
 
     def next_token_logits(self, vectors: Tensor) -> Tensor:
@@ -300,8 +301,9 @@ class CausalLM(TokenLabelsTask):
         Encoded sequences are returned unchanged.
 
         Raises:
-            TypeError: For a document that is not text; the message names its position.
-            ValueError: For labels, for weights of documents that are not encoded, or for documents without text.
+            TypeError: If a document is not text; the message names its position.
+            ValueError: If labels are passed, if weights are passed for documents that are not encoded, or if the
+                documents have no text.
         """
         return self._pack_documents(x, y, sample_weight, pack_continuously)
 
@@ -341,11 +343,11 @@ class CausalLM(TokenLabelsTask):
     def score(
         self, texts: Iterable[Text] | None = None, batch_size: int = BATCH_SIZE, **unknown: Any
     ) -> list[list[TokenScore]]:
-        """Return the log-probability of each token in each text, given all tokens before it.
+        """Return the log-probability of each token in each text, given the tokens before it.
 
-        The first token follows the family's start token. If the family has none, the first token has no score, and the
-        list begins with the second token. Texts longer than the model's sequences are read in windows that overlap by
-        half, so that a token has at least half a window before it.
+        The first token follows the tokenizer's start token. If there is no start token, the first token has no score,
+        and the list begins with the second token. Texts longer than the model's sequences are read in windows that
+        overlap by half, so that each token after the first window has at least half a window before it.
 
         Args:
             texts: strings.
@@ -357,7 +359,7 @@ class CausalLM(TokenLabelsTask):
             token; `start` and `end` are its character offsets in the text.
 
         Raises:
-            TypeError: For an entry that is not a string (the message names its position); for an unknown argument.
+            TypeError: If an entry is not a string (the message names its position), or an argument is unknown.
         """
         refuse_arguments("score", unknown, SCORE_ARGUMENT_ADVICE)
         require(texts is not None, "texts", "a list of strings", texts)
@@ -384,8 +386,8 @@ class CausalLM(TokenLabelsTask):
         The tokens are read in the same windows as in `score`.
 
         Raises:
-            TypeError: For an entry that is not a string; the message names its position.
-            ValueError: If there are no tokens.
+            TypeError: If an entry is not a string; the message names its position.
+            ValueError: If there are no tokens to predict.
         """
         (cleaned_texts,) = clean_columns({"texts": texts})
         unscored_count = 0 if self.start_ids else 1
@@ -436,11 +438,10 @@ class CausalLM(TokenLabelsTask):
             of the choices; with `top_k` above 1, a list of such dicts, best first.
 
         Raises:
-            TypeError: For an entry that is not a string, or not a pair in `examples`; the message names its position.
-            ValueError: Before the first step, for choices that are empty, equal or fewer than two, an example whose
-                choice is not in `choices`, a prompt longer than the model's maximum length, or an unknown `reduction`;
-                for a family without a start token, also for an empty prompt or a prompt whose first token depends on
-                the choice.
+            TypeError: If an entry is not a string, or not a pair in `examples`; the message names its position.
+            ValueError: Before the first step, if choices are empty, equal or fewer than two, the choice of an example
+                is not in `choices`, a prompt is longer than the model's maximum length, or `reduction` is unknown;
+                without a start token, also if a prompt is empty, or its first token depends on the choice.
 
         Example:
 
@@ -502,14 +503,14 @@ class CausalLM(TokenLabelsTask):
     def _make_stateless_model(
         self,
     ) -> CausalLM:  # not a property, because Keras would save the model as a part of this one
-        """Return this model or, if it carries a state, one with the same weights that starts each sequence at zeros."""
+        """Return this model or, if it carries a state, a model with the same weights that carries none."""
         if not self.carries_state:
             return self
         return CausalLM(self.backbone, self.preprocessor, self.max_new_tokens, add_start_token=self.add_start_token)
 
     @property
     def start_ids(self) -> list[int]:
-        """A list with the id of the start token, empty if the family has none."""
+        """List with the id of the start token, or an empty list if the tokenizer has none."""
         tokenizer = self.text_preprocessor.tokenizer
         return [] if tokenizer.start_token is None else [tokenizer.token_to_id(tokenizer.start_token)]
 
@@ -582,15 +583,15 @@ class CausalLM(TokenLabelsTask):
 
         Returns:
             The continuation of each prompt, as a list of strings, or with `stream` an iterator over lists of text
-            pieces. If `prompts` is one string, a string, or an iterator over strings. For token ids, lists of the new
-            ids instead of strings, also if the model has no preprocessor.
+            pieces. If `prompts` is a single prompt, its continuation or an iterator over its pieces. For token ids,
+            lists of the new ids instead of strings; these need no preprocessor.
 
         Raises:
-            TypeError: For a prompt that is neither a string nor token ids (the message names its position); if
-                `sampler` is neither a name nor a sampler; for an unknown argument.
-            ValueError: Before the first step, for a prompt that leaves no room for `max_new_tokens`, an empty prompt
-                if the family has no start token, an unknown sampler, numbers out of range, or strings if the model has
-                no preprocessor.
+            TypeError: If a prompt is neither a string nor token ids (the message names its position), `sampler` is
+                neither a name nor a sampler, or an argument is unknown.
+            ValueError: Before the first step, if a prompt leaves no room for `max_new_tokens`, or is empty and the
+                family has no start token; if the sampler is unknown or a number out of range; or if strings are passed
+                but the model has no preprocessor.
         """
         if prompts is None:
             prompts = unknown.pop("inputs", None)

@@ -48,8 +48,8 @@ def check_choices(choices: Iterable[Text]) -> list[str]:
     """Check that there are at least two different choices, and return them as a list of strings.
 
     Raises:
-        TypeError: For a choice that is not a string; the message names its position.
-        ValueError: For fewer than two choices, an empty choice, or two equal choices.
+        TypeError: If a choice is not a string; the message names its position.
+        ValueError: If there are fewer than two choices, a choice is empty, or two choices are equal.
     """
     (cleaned_choices,) = clean_columns({"choices": choices})
     require(len(cleaned_choices) > 1, "choices", "at least two texts", cleaned_choices)
@@ -79,8 +79,8 @@ def join_examples(examples: Iterable[tuple[Text, Text]], choices: Sequence[str],
         separator: string between a prompt and its choice.
 
     Raises:
-        TypeError: For an example that is not a pair of strings; the message names its position.
-        ValueError: For an example whose second text is not among the choices.
+        TypeError: If an example is not a pair of strings; the message names its position.
+        ValueError: If the second text of an example is not among the choices.
     """
     pairs = list(examples)
     for i, pair in enumerate(pairs):
@@ -117,7 +117,7 @@ def encode_choices(
 
     Prompt and choice are tokenized as one text. A token with characters of both belongs to the choice. If the tokens of
     the prompt depend on the choice, all tokens from the first one that differs are predicted, so that the likelihoods
-    of all choices are given the same context and can be compared.
+    of all choices have the same context and can be compared.
 
     Args:
         preprocessor: preprocessor of prompts.
@@ -125,7 +125,7 @@ def encode_choices(
         prompt: text before the choices.
         choices: texts of the choices.
         separator: string between prompt and choice.
-        start_ids: id of the start token, which precedes the first token of a text, or empty.
+        start_ids: list with the id of the start token, which precedes the first token of a text; empty without one.
         max_length: maximum number of tokens that the model reads.
 
     Raises:

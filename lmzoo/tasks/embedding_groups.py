@@ -71,7 +71,7 @@ def _check_negatives(columns: list[list[Any]]) -> None:
 
 
 def number_texts(columns: Sequence[Sequence[Any]]) -> np.ndarray:
-    """Return a number for each text in K columns of n texts, equal for equal texts: int64 (n, K)."""
+    """Return a number, int64 (n, K), for each text in K columns of n texts; equal texts have equal numbers."""
     ids: dict[Any, int] = {}
     return np.array([[ids.setdefault(_as_key(text), len(ids)) for text in column] for column in columns], "int64").T
 

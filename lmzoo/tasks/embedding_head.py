@@ -50,7 +50,8 @@ def check_pooling(backbone: Backbone, pooling: str | Sequence[str]) -> list[str]
     """Check that a task on the backbone can use `pooling`, and return its modes as a list.
 
     Raises:
-        ValueError: For an unknown or repeated mode, or "cls" for a family without a special first token (ELMo).
+        ValueError: If there is no mode, a mode is unknown or repeated, or a mode is "cls" but the family has no special
+            first token (ELMo).
     """
     family = get_family(backbone)  # raises an error for anything but a backbone
     modes = list_modes(pooling)
@@ -65,7 +66,7 @@ def list_modes(pooling: str | Sequence[str]) -> list[str]:
     """Check the names in the `pooling` of a task, and return them as a list.
 
     Raises:
-        ValueError: For an unknown or repeated mode.
+        ValueError: If there is no mode, or a mode is unknown or repeated.
     """
     modes = [*pooling] if isinstance(pooling, Sequence) and not isinstance(pooling, str) else [pooling]
     are_supported = all(isinstance(mode, str) and mode in POOLING_MODES for mode in modes)
@@ -76,7 +77,7 @@ def list_modes(pooling: str | Sequence[str]) -> list[str]:
 
 
 def pool(backbone: Backbone, modes: Sequence[str]) -> Tensor:
-    """Pool a backbone's token vectors with each mode, and concatenate them: symbolic, float (B, H · len(modes))."""
+    """Return a backbone's token vectors, pooled with each mode and concatenated, symbolic (B, H · len(modes))."""
     inputs = backbone.input
     mask = backbone.padding_mask(inputs)  # (B, T)
     if [*modes] == ["cls"]:
@@ -86,7 +87,7 @@ def pool(backbone: Backbone, modes: Sequence[str]) -> Tensor:
 
 
 def pool_sequence(sequence: Tensor, mask: Tensor, modes: Sequence[str], dtype: keras.DTypePolicy) -> Tensor:
-    """Pool token vectors with each mode, and concatenate the results: symbolic, float (B, H · len(modes)).
+    """Return token vectors, pooled with each mode and concatenated, symbolic (B, H · len(modes)).
 
     Args:
         sequence: symbolic vectors of tokens, float (B, T, H).
@@ -108,7 +109,8 @@ def check_projection(projection: Sequence[Mapping[str, Any]] | None) -> list[dic
     """Check the `projection` of a task, and return its layers with all their settings.
 
     Raises:
-        ValueError: For a layer that is unknown or has an invalid setting; the message names the first such layer.
+        ValueError: If `projection` is not a list or has too many layers, or if a layer is unknown or has an invalid
+            setting; the message names the first such layer.
     """
     layers = () if projection is None else projection
     if not isinstance(layers, Sequence) or isinstance(layers, str) or len(layers) > _MAX_LAYERS:

@@ -40,8 +40,8 @@ def get_sampler(sampler: str | Sampler) -> Sampler:
     """Create a sampler by name, lmzoo's for "beam" and otherwise KerasHub's; return a sampler object unchanged.
 
     Raises:
-        TypeError: For anything but a string or a sampler.
-        ValueError: For an unknown name; the message suggests a similar one.
+        TypeError: If `sampler` is neither a string nor a sampler.
+        ValueError: If the name is unknown; the message suggests a similar name.
     """
     if not isinstance(sampler, str):
         if callable(sampler) and not isinstance(sampler, type):
@@ -62,7 +62,7 @@ def check_sampling(sampler: str | Sampler, temperature: float, seed: int | None,
 
     Raises:
         TypeError: If `sampler` is neither a name nor a sampler.
-        ValueError: For an unknown sampler, or if `temperature`, `seed` or `batch_size` is out of range.
+        ValueError: If the sampler is unknown, or `temperature`, `seed` or `batch_size` is out of range.
     """
     check_arguments(batch_size=batch_size)
     require(seed is None or is_integer(seed, 0), "seed", "an integer of at least 0, or None", seed)
@@ -228,7 +228,7 @@ class TokenGenerator:
             start = end
 
     def _pad_stop_ids(self, stop_ids: Sequence[int]) -> np.ndarray:
-        """Pad the ids that end a text to a power of two, S, so that few shapes are compiled: int32 (S,)."""
+        """Return the ids that end a text, int32 (S,), padded to a power of two so that few shapes are compiled."""
         padded_stop_ids = np.full(1 << max(len(stop_ids) - 1, 0).bit_length(), self.vocabulary_size, "int32")
         padded_stop_ids[: len(stop_ids)] = stop_ids
         return padded_stop_ids

@@ -1,7 +1,7 @@
 """Conversion of the data that users pass to `fit`, `evaluate` and `predict` into batches for Keras.
 
 Only this module depends on the types of users' data. `read_inputs` wraps the data as texts in memory, a dataset of
-texts, a stream of examples, or token features; each of these classes has a method that makes batches.
+texts, a stream of examples, or token features: subclasses of `TaskInputs`, which have a method that makes batches.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class TaskInputs:
     """Base class of users' inputs with their labels and weights.
 
     Attributes:
-        x: the user's inputs, unchanged.
+        x: the user's inputs.
         y: labels, or None.
         sample_weight: weights, or None.
     """
@@ -106,7 +106,7 @@ class TaskInputs:
                 choices.
 
         Raises:
-            TypeError: For anything but texts and token features.
+            TypeError: If the type of the inputs is not supported.
             ValueError: If there are no examples; see also `Task.encode_examples`.
         """
         raise NotImplementedError
@@ -124,7 +124,7 @@ class TaskInputs:
 
 
 def _make_batch(task: Encoder, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
-    """Return a batch that holds only the model's inputs; a preprocessor may make others, such as `segment_ids`."""
+    """Return a batch whose features are only the model's inputs, although a preprocessor may make other features."""
     features, *rest = task.make_batch(examples, indices, width, rng)
     return task.select_inputs(features), *rest
 
@@ -321,7 +321,7 @@ class TokenFeatures(TaskInputs):
 
     @property
     def streams(self) -> bool:
-        """Whether the data is read batch by batch and never held as a whole."""
+        """Whether `x` is a `PyDataset` or a `tf.data.Dataset`, which is never held in memory as a whole."""
         return isinstance(self.x, keras.utils.PyDataset) or hasattr(self.x, "element_spec")
 
     @property
@@ -367,11 +367,12 @@ class TokenFeatures(TaskInputs):
     def check(self, task: Encoder) -> TokenFeatures:
         """Check the features, labels and weights, and convert the labels and weights to arrays.
 
-        For a dataset or a generator, only the types of its elements are checked.
+        Of a dataset, only the types of the elements are checked, and of a generator, only whether its first batch is
+        text.
 
         Raises:
             TypeError: If `x` is an array that does not hold text, or another object that does not hold examples.
-            ValueError: If `x` is a dict of arrays that the backbone cannot take.
+            ValueError: If `x` is a dict of arrays that the backbone cannot take, or labels or weights are invalid.
         """
         x = self.x
         if isinstance(x, Mapping):
@@ -387,7 +388,7 @@ class TokenFeatures(TaskInputs):
         """Return the sample weights, multiplied by the class weights of the labels if `class_weight` is not None.
 
         Raises:
-            ValueError: For class weights if `x` is not a dict of arrays, or if there are no labels.
+            ValueError: If there are class weights, but `x` is not a dict of arrays, or there are no labels.
         """
         if class_weight is None:
             return self.sample_weight
@@ -421,7 +422,7 @@ def read_validation_data(data: Any, needs_labels: bool) -> TaskInputs:
     If `needs_labels` is True, a list is read like a tuple; otherwise a list is `x`.
 
     Raises:
-        ValueError: For a tuple without entries, or with more than three.
+        ValueError: If `data` is a tuple, or is read like a tuple, and has no entries or more than three.
     """
     if not isinstance(data, tuple) and not (isinstance(data, list) and needs_labels):
         return read_inputs(data)
@@ -459,7 +460,7 @@ def list_texts(texts: Any) -> tuple[Iterable[Text], bool]:
     """Return `texts` as an iterable, and whether a single string was passed.
 
     Raises:
-        TypeError: For a dict without token ids, or a `tf.data.Dataset`.
+        TypeError: If `texts` is a dict, except for KerasHub's `{"encoder_text": texts}`, or a `tf.data.Dataset`.
     """
     if isinstance(texts, Mapping) and [*texts] == ["encoder_text"]:  # as in KerasHub
         texts = texts["encoder_text"]
@@ -476,7 +477,7 @@ def list_texts(texts: Any) -> tuple[Iterable[Text], bool]:
 
 
 def list_ids(ids: Any) -> tuple[list[list[int]], bool] | None:
-    """Return sequences of token ids as lists, and whether a single sequence was passed; None for texts.
+    """Return sequences of token ids as lists, and whether a single sequence was passed; or None for anything else.
 
     Args:
         ids: texts or token ids. Token ids are one sequence (a list of ints, or an int array or tensor (T,)), n
@@ -680,7 +681,7 @@ def _check_row_count(row_count: int, group_size: int) -> None:
     """Check that token features consist of whole examples, each of `group_size` rows.
 
     Raises:
-        ValueError: For rows that belong to no whole example.
+        ValueError: If there are rows that belong to no whole example.
     """
     if row_count % group_size:
         raise ValueError(
@@ -693,7 +694,7 @@ def _check_token_weights(task: Encoder, sample_weight: Any, y: Any) -> Any:
     """Check the weights of token features and return them as arrays, repeated for each token if labels are per token.
 
     Raises:
-        ValueError: For weights that have the wrong shape, or are NaN, infinite or negative.
+        ValueError: If the weights have the wrong shape, or a weight is NaN, infinite or negative.
     """
     if isinstance(sample_weight, dict):  # weights by output
         return keras.tree.map_structure(as_weights, sample_weight)

@@ -31,9 +31,9 @@ def check_arguments(**arguments: object) -> None:
     Other arguments are ignored. None is accepted, except for `epochs`, `initial_epoch`, `seed` and `validation_freq`.
 
     Raises:
-        TypeError: For callbacks that are not Keras callbacks.
-        ValueError: For a count that is too small or not an integer (the message names the argument); for a
-            `validation_split` outside of [0, 1).
+        TypeError: If `callbacks` are not Keras callbacks.
+        ValueError: If a count is too small or not an integer (the message names the argument), or `validation_split` is
+            not in [0, 1).
     """
     for name, value in arguments.items():
         # `validation_freq` may also be a list of the epochs after which to validate.
@@ -79,7 +79,7 @@ class KnownArguments:
         """Check the names of keyword arguments before construction.
 
         Raises:
-            TypeError: For an argument that the constructor does not take.
+            TypeError: If an argument is not a parameter of the constructor.
         """
         parameters = inspect.signature(cls).parameters
         if not any(p.kind == p.VAR_KEYWORD for p in parameters.values()):

@@ -125,7 +125,7 @@ def as_example_weights(values: Any) -> np.ndarray | None:
 
     Raises:
         TypeError: See `as_weights`.
-        ValueError: For weights of another shape; see also `as_weights`.
+        ValueError: If the weights have another shape; see also `as_weights`.
     """
     weights = as_weights(values)
     if weights is not None and weights.ndim == 2 and weights.shape[1] == 1:
@@ -140,8 +140,8 @@ def as_weights(values: Any) -> np.ndarray | None:
 
     Raises:
         TypeError: If the weights are not numbers.
-        ValueError: For lists of different lengths, or for a weight that is NaN, infinite or negative, which would ruin
-            the model (the message names its position).
+        ValueError: If lists differ in length, or if a weight is NaN, infinite or negative, which would ruin the model;
+            the message names the position of the weight.
     """
     if values is None:
         return None

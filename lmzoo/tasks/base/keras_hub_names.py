@@ -42,7 +42,7 @@ def check_compile_arguments(names: Iterable[str]) -> None:
     """Check that all `names` are arguments of `keras.Model.compile`, and advise on KerasHub's arguments.
 
     Raises:
-        TypeError: For an argument that `keras.Model.compile` does not take.
+        TypeError: If a name is not an argument of `keras.Model.compile`.
     """
     parameters = inspect.signature(keras.Model.compile).parameters
     refuse_arguments("compile", set(names) - parameters.keys(), _COMPILE, parameters)

@@ -24,7 +24,8 @@ def check_classes(
     Raises:
         TypeError: If `labels` is unordered or holds anything but strings, or if `preprocessor` is an integer, which was
             probably meant as the number of classes.
-        ValueError: For a repeated name, a `num_classes` that is not the number of `labels`, or fewer than two classes.
+        ValueError: If a name is repeated, `num_classes` is not the number of `labels`, or there are fewer than two
+            classes.
     """
     if is_integer(preprocessor):
         raise TypeError(
@@ -66,7 +67,7 @@ def as_labels(y: Labels, expected: str) -> np.ndarray:
 
     Raises:
         TypeError: If `y` is not a list or an array.
-        ValueError: For lists of different lengths.
+        ValueError: If lists in `y` differ in length.
     """
     check_listed(y)
     try:
@@ -90,7 +91,7 @@ def squeeze_labels(y: Labels, expected: str) -> np.ndarray:
 
     Raises:
         TypeError: If `y` is not a list or an array.
-        ValueError: For labels of another shape.
+        ValueError: If the labels have another shape.
     """
     labels = as_labels(y, expected)
     if labels.ndim == 2 and labels.shape[1] == 1:
@@ -131,8 +132,10 @@ def encode_classes(
         place: function from an index in `y` to the words for this position in a message, such as "at position 3".
 
     Raises:
-        TypeError: If some entries are strings and others are not.
-        ValueError: For an entry that is not a class of the model; the message names the first.
+        TypeError: If `y` is not a list or an array, an entry is neither a number nor a string, or only some entries are
+            strings.
+        ValueError: If `y` does not have one class per example, or an entry is not a class of the model; the message
+            names the first such entry.
     """
     classes = squeeze_labels(y, "one class for each text")
     holds_numbers = classes.dtype.kind == "O" and all(isinstance(label, numbers.Real) for label in classes)
@@ -184,8 +187,8 @@ def encode_numbers(y: Labels) -> np.ndarray:
     """Check that labels are finite numbers, and return them as float32 (n,).
 
     Raises:
-        TypeError: For a label that is not a number; the message names the first.
-        ValueError: For a label that is not finite (the message names the first), or for several numbers per text.
+        TypeError: If `y` is not a list or an array, or a label is not a number; the message names the first such label.
+        ValueError: If a label is not finite (the message names the first), or there are several numbers per text.
     """
     label_array = squeeze_labels(y, "one number for each text")
     if label_array.dtype.kind not in "fiub":
@@ -205,7 +208,7 @@ def encode_exact_numbers(y: Labels) -> np.ndarray:
 
 
 def _encode_names(label_array: np.ndarray, labels: Sequence[str] | None, place: Callable[[int], str]) -> np.ndarray:
-    """Return the numbers of classes given by name, int32 (n,); `labels` and `place` are as in `encode_classes`."""
+    """Return the numbers, int32 (n,), of classes given by name; see `encode_classes` for `labels` and `place`."""
     entries = [entry.decode(errors="replace") if isinstance(entry, bytes) else entry for entry in label_array.tolist()]
     are_strings = [isinstance(entry, str) for entry in entries]
     if not any(are_strings):

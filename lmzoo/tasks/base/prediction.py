@@ -47,7 +47,7 @@ def predict(task: Predictor, inputs: TaskInputs, batch_size: int | None, **kwarg
         **kwargs: further arguments of `keras.Model.predict`.
 
     Raises:
-        TypeError: For a stream of examples.
+        TypeError: If `inputs` is a stream of examples.
     """
     actual_batch_size = batch_size or BATCH_SIZE
     if isinstance(inputs, StreamedExamples):
@@ -135,7 +135,7 @@ def predict_encoded(
 
 
 def _choose_buckets(lengths: np.ndarray, ladder: list[int], batch_size: int) -> list[int]:
-    """Choose the padded lengths from `ladder` for which to compile the model, given the lengths of the sequences."""
+    """Return the padded lengths in `ladder` for which to compile the model, given the lengths of the sequences."""
     widths = fit_buckets(lengths, ladder[-1], batch_size=batch_size)
     return sorted({smallest_bucket(ladder, width) for width in widths})
 
@@ -164,6 +164,7 @@ def _trace_for_all_shapes(model: SeveralDevicesModel, batches: LengthBatches) ->
     """Trace TensorFlow's prediction function once for batches of any size and width, unless it exists already.
 
     TensorFlow would otherwise trace it for the shape of the first batch, and again for each axis that changes in size.
+    A model that runs eagerly, or runs several steps per execution, is left unchanged.
     """
     if model.predict_function is not None or model.run_eagerly or model.steps_per_execution != 1:
         return

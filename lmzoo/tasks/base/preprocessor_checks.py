@@ -16,7 +16,7 @@ from lmzoo.text.preprocessor import check_is_preprocessor
 
 
 def takes_zero_segments(backbone: Backbone, preprocessor: Preprocessor | None) -> bool:
-    """Return whether the backbone takes segment ids that must all be 0, because its family uses no segments.
+    """Return whether the backbone takes segment ids that must all be 0: its family and `preprocessor` use no segments.
 
     A model may take segment ids even if its family does not use segments, such as a RoBERTa with `num_segments=2`.
     """
@@ -28,7 +28,7 @@ def takes_zero_segments(backbone: Backbone, preprocessor: Preprocessor | None) -
 def fit_preprocessor(backbone: Backbone, preprocessor: Preprocessor, reads_pairs: bool = False) -> Preprocessor:
     """Return a preprocessor that makes the segment ids the task needs, and check that its output fits the backbone.
 
-    If the segment ids of `preprocessor` must change, this is a changed copy. With `reads_pairs`, the segment ids
+    If the segment ids of `preprocessor` must change, the result is a changed copy. With `reads_pairs`, the segment ids
     distinguish the two texts of a pair; if the backbone needs zeros instead, the task passes zeros to it. Without
     `reads_pairs`, the segment ids are zeros for a backbone that needs zeros, and unchanged for other backbones.
 

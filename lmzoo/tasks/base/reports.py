@@ -21,8 +21,8 @@ def check_optional_tables(
     The arguments are the same as for `add_optional_tables`.
 
     Raises:
-        TypeError: For `errors` with encoded examples, which hold no texts to show; for a column that is not a list.
-        ValueError: See `add_optional_tables`; also for a column named "length" together with `errors`.
+        TypeError: If `errors` is True for encoded examples, which hold no texts to show, or a column is not a list.
+        ValueError: If `errors` is True and a column is named "length"; see also `add_optional_tables`.
     """
     if errors and isinstance(x, Encoded):
         raise TypeError("Errors are shown with their texts: pass these as they are, not encoded.")

@@ -176,7 +176,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
 
     @classmethod
     def supports(cls, family: Family) -> bool:
-        """Return whether the task supports a family's backbones; by default, all that do not read a source sequence."""
+        """Return whether the task supports a family's backbones; by default, whether they read no source sequence."""
         return not family.backbone.reads_source
 
     @classmethod
@@ -328,9 +328,9 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             **kwargs: further arguments of `keras.Model.compile`, such as `jit_compile`.
 
         Raises:
-            TypeError: For metrics that are neither a list nor a dict of lists, or for an unknown argument.
-            ValueError: For a cross-entropy that takes probabilities if the outputs are logits, or the reverse; for an
-                unknown loss name.
+            TypeError: If metrics are neither a list nor a dict of lists, or an argument is unknown.
+            ValueError: If a cross-entropy takes probabilities but the outputs are logits, or the reverse; or if the
+                name of a loss is unknown.
         """
         check_compile_arguments(kwargs)
         if isinstance(optimizer, str) and optimizer == "auto":
@@ -356,6 +356,8 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
 
     def quantize(self, mode: str = "int8", **kwargs: Any) -> None:
         """Quantize the backbone's weights for storage and prediction, leaving the head unchanged.
+
+        A compiled task is compiled again, with a new optimizer.
 
         Args:
             mode: quantization mode, as in `keras.Model.quantize`.
@@ -383,7 +385,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         return {**config, "optimizer": {**config["optimizer"], "built": self.optimizer.built}}
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
-        """Compile with the output of `get_compile_config`, and create the optimizer's state for loading."""
+        """Compile with the output of `get_compile_config`, and create the optimizer's state if `config` records one."""
         optimizer = config.get("optimizer")
         is_built = isinstance(optimizer, dict) and optimizer.get("built", False)
         is_built = config.get("optimizer_built", is_built)  # the key in older files
@@ -398,7 +400,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
 
         Raises:
             ValueError: If the model was loaded without its optimizer, or if the set of trainable weights has changed
-                since the last call, because TensorFlow's compiled steps would continue to train the earlier set.
+                since the last call: TensorFlow's compiled steps would continue to train the earlier set.
         """
         if self.optimizer is None:
             raise ValueError(_NO_OPTIMIZER)
@@ -424,8 +426,8 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         Subclasses may return another kind of `lmzoo.text.Encoded`. Encoded texts are returned unchanged.
 
         Raises:
-            TypeError: For an entry that is not text; the message names its position.
-            ValueError: If the task has no preprocessor.
+            TypeError: If an entry is not text; the message names its position.
+            ValueError: If the task has no preprocessor, or its sequences do not fit the model.
         """
         self.check_takes_text()
         if isinstance(x, Encoded):
@@ -449,9 +451,9 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         """Encode texts, labels and weights, and check that there are equally many of each.
 
         Raises:
-            TypeError: For an entry that is not text; the message names its position.
-            ValueError: If labels are missing, if the numbers of texts, labels and weights differ, or if a label is not
-                among the model's classes.
+            TypeError: If an entry is not text; the message names its position.
+            ValueError: If labels are missing, or passed to a task that takes none; if the numbers of texts, labels and
+                weights differ; or if a label is not among the model's classes.
         """
         self.check_unlabeled(y)
         return self._add_labels(self.encode_inputs(x), y, sample_weight)
@@ -618,7 +620,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
                 and labels from a table, and `lmzoo.data.stream` reads them row by row if they do not fit in memory.
             y: labels: integers, or strings if the task has `labels`.
             batch_size: int, by default 32 (`BidirectionalLM`: 128).
-            epochs: int, epoch to stop at.
+            epochs: int, number of epochs, including the epochs before `initial_epoch`.
             verbose: verbosity, as in Keras.
             callbacks: Keras callbacks.
             validation_split: float, fraction of the examples to hold out, taken from the end.
@@ -628,7 +630,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             class_weight: dict from each class, by number or by name, to its weight, which multiplies `sample_weight`.
             sample_weight: weights of the examples, float (n,); for `TokenClassifier` also lists of word weights, one
                 list for each text.
-            initial_epoch: int, epoch to start at.
+            initial_epoch: int, epoch to start at, counted from 0.
             steps_per_epoch: int, batches per epoch; all by default. Required for a stream of unknown length. Each
                 epoch continues where the previous one ended, and starts over after the last example.
             seed: int, seed for shuffling and masking.
@@ -638,11 +640,10 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             Keras' history of losses and metrics.
 
         Raises:
-            TypeError: For an entry that is not text (the message names its position); for callbacks that are not Keras
-                callbacks.
+            TypeError: If an entry is not text (the message names its position), or `callbacks` are not Keras callbacks.
             ProcessesError: If other processes that train the model have different data, or one of them has ended.
-            ValueError: Before the first step, for labels that the model does not have, for weights that are NaN,
-                infinite or negative, and for numbers such as `batch_size` that are too small or not integers.
+            ValueError: Before the first step, if a label is not a class of the model, a weight is NaN, infinite or
+                negative, or a number such as `batch_size` is too small or not an integer.
             NotFiniteError: If training diverges; see `StopOnDivergence`.
         """
         check_arguments(
@@ -775,10 +776,11 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             the scores include a perplexity, the loss is the mean over all tokens, whatever the batch size.
 
         Raises:
-            TypeError: If `x` is not texts in memory.
-            ValueError: For `errors` or `columns` if the task's answers cannot be right or wrong, for a column without
-                exactly one value per example, for a column named "length" if `errors` is True, or for a `history` that
-                is not the result of `fit`; see also `evaluate`.
+            TypeError: If `x` is not texts in memory, or is encoded although `errors` is True; if a column is not a
+                list; or if `history` is not the result of `fit`.
+            ValueError: If `errors` or `columns` are passed but the task's answers cannot be right or wrong, if a column
+                does not have exactly one value per example, or if a column is named "length" and `errors` is True; see
+                also `evaluate`.
 
         Example:
 
@@ -823,7 +825,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         raise NotImplementedError(f"A {type(self).__name__} gives no answers.")
 
     def predict(self, x: Inputs, batch_size: int | None = None, **kwargs: Any) -> Any:
-        """Return the model's outputs (logits) for texts or token features, in the order of the inputs.
+        """Return the model's outputs, logits for most tasks, for texts or token features, in the order of the inputs.
 
         The default batch size is 32; see `keras.Model.predict` for the other arguments.
         """
@@ -1067,8 +1069,8 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             The task.
 
         Raises:
-            ValueError: For an unknown preset (similar names are suggested), a changed or missing file, or a
-                `sequence_length` above the model's maximum length.
+            ValueError: If the preset is unknown (the message suggests similar names), a file is changed or missing, or
+                `sequence_length` is above the model's maximum length.
 
         Example:
 
@@ -1136,7 +1138,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             seed: int, seed for initializing new rows.
 
         Raises:
-            ValueError: If the tokenizer does not have `size` tokens; see also `Backbone.resize_token_embeddings`.
+            ValueError: If the tokenizer has more than `size` tokens; see also `Backbone.resize_token_embeddings`.
 
         Example:
 
@@ -1168,9 +1170,9 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             **unknown: arguments of other libraries, which raise an error with advice.
 
         Raises:
-            FileExistsError: If `directory` is not empty and `overwrite` is False, or if it is a file or the working
-                directory.
-            TypeError: For an unknown argument.
+            FileExistsError: If `directory` is not empty and `overwrite` is False, or if it is a file, is a directory of
+                another kind or contains the working directory.
+            TypeError: If an argument is unknown.
             ValueError: If `weights_dtype` is none of the three.
         """
         refuse_arguments("save_to_preset", unknown, SAVE_TO_PRESET)
@@ -1206,7 +1208,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         Args:
             path: directory of the model, for TensorFlow Serving `<name>/<integer version>`, or a file. An existing
                 model is replaced only after the new one is complete, and is left unchanged if writing fails.
-            verbose: whether to print the path and the names of the signatures.
+            verbose: whether to print the path and a description of the inputs and outputs.
             dtype: "int8" for an .onnx file with int8 weights and activations rounded to int8; None for the dtype of the
                 weights.
 
