@@ -46,9 +46,9 @@ class BidirectionalLM(Task):
 
     A batch holds a sequence from each of `batch_size` streams of sentences, without padding, and the LSTMs continue
     each stream from their states in the previous batch; a pass over the documents begins with states of zeros. Each
-    direction has its own streams: in `fit`, the forward and the backward direction read the documents in different
-    orders. The number of words determines the number of batches in an epoch; if documents end before the last batch is
-    full, they start again.
+    direction has its own streams: if `fit` shuffles a list of documents, the forward and the backward direction read it
+    in different orders. The number of words determines the number of batches in an epoch; if documents end before the
+    last batch is full, they start again.
 
     In training, the softmax is over a sample of the words (`lmzoo.layers.SampledSoftmax`), otherwise over all words. It
     is shared by both directions. The default optimizer is Adagrad with learning rate 0.2 and gradients clipped to norm

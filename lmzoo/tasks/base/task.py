@@ -764,8 +764,9 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             y: labels, as for `fit`.
             batch_size: int, examples per batch.
             verbose: verbosity, as in `keras.Model.evaluate`.
-            errors: whether to add three tables: "worst", the most confident mistakes; "by length"; and "calibration",
-                with the score `ece`, the expected calibration error (Guo et al., 2017).
+            errors: whether to add the tables "worst", the most confident mistakes, and "by length"; and, if answers
+                have probabilities, "calibration" and the score `ece`, the expected calibration error (Guo et al.,
+                2017).
             columns: dict from column names to lists of values, one value per example, such as its source; adds scores
                 by value.
             history: result of `fit`; adds the table "learning curve".
@@ -1192,10 +1193,10 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
     def export(self, path: str | Path, verbose: bool = True, dtype: Literal["int8"] | None = None) -> None:
         """Export the task as a TensorFlow SavedModel that takes strings, or as an ONNX or LiteRT file.
 
-        The signature `serving_default` takes `text`, a string tensor (n,); `pair` takes `text` and `text_pair`;
-        `tokens` takes the token features. All return a dict of named tensors: the task's answers and, for strings,
-        `truncated`, bool (n,). The model includes the vocabulary. Loading it needs `tensorflow` and `tensorflow_text`,
-        but not lmzoo.
+        For most tasks, the signature `serving_default` takes `text`, a string tensor (n,); `pair` takes `text` and
+        `text_pair`; `tokens` takes the token features. All return a dict of named tensors: the task's answers and, for
+        strings, `truncated`, bool (n,). The model includes the vocabulary. Loading it needs `tensorflow` and
+        `tensorflow_text`, but not lmzoo.
 
         If the path ends in `.onnx` or `.tflite`, a single file for ONNX Runtime or LiteRT is written, without tokenizer
         and labels. Its model takes token features and returns the outputs of `predict` under the name `logits`
