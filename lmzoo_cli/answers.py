@@ -57,7 +57,8 @@ def write_json_lines(file: BinaryIO, pairs: Iterable[tuple[Origin, Any]]) -> Non
 def write_csv(file: BinaryIO, pairs: Iterable[tuple[Origin, Any]]) -> None:
     """Write a CSV row for each answer, and a row with empty cells for an example without answers.
 
-    The columns are the fields of the first answer. A field whose name is also in the origin is renamed `answer_...`.
+    The columns are the fields of the origin and of the first answer. A field of an answer is renamed `answer_...` if
+    the origin has a field of the same name.
     """
     rows = chain.from_iterable(_iterate_csv_rows(*pair) for pair in pairs)
     first_rows: list[dict[str, Any]] = []  # up to the first row with an answer, which has the most fields
@@ -113,7 +114,7 @@ WRITERS = {"jsonl": write_json_lines, "csv": write_csv, "parquet": write_parquet
 
 
 def choose_format(to: str | None, output: str | None, format: str | None) -> str:
-    """Choose the format of answers: `to`, else the suffix of `output`, else CSV for CSV examples, else JSON lines.
+    """Choose the format of answers: `to`, else the suffix of `output`, else CSV if `format` is CSV, else JSON lines.
 
     Args:
         to: format of answers that the user set, or None.

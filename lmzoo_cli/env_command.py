@@ -101,7 +101,7 @@ def _load_backend() -> dict[str, str]:
 
 
 def _describe_threads(backend: str) -> str:
-    """Describe how many threads run one operation, and how many run operations in parallel."""
+    """Describe TensorFlow's numbers of threads within and across operations, or name the backend that chooses."""
     if backend != "tensorflow":
         return f"chosen by {backend}"
     import tensorflow as tf

@@ -45,7 +45,7 @@ def open_stream(
     label_type: Callable[[str], object],
     separator: str | None,
 ) -> tuple[ExampleStream, Iterator[Any] | None]:
-    """Return several files as a stream of examples, and an iterator over the labels, or None if `label` is None.
+    """Return a stream of the examples in several files, and an iterator over their labels (None if `label` is None).
 
     Args:
         source: directory or glob pattern.
@@ -114,12 +114,12 @@ def read_texts(
 
 
 def read_label_sets(source: Source, columns: Columns, labeled: bool, labels: Allowed = None) -> Examples:
-    """Read texts or pairs of texts, and a list of class names for each."""
+    """Read texts or pairs of texts and, if `labeled`, a list of class names for each."""
     return read_texts(source, columns, labeled, labels, separator="|")
 
 
 def read_numbers(source: Source, columns: Columns, labeled: bool, labels: Allowed = None) -> Examples:
-    """Read texts or pairs of texts, and numbers as labels."""
+    """Read texts or pairs of texts and, if `labeled`, numbers as labels, which are divided by `columns.scale`."""
     if not columns.scale > 0:
         raise ValueError(f"--scale must be above 0, got {columns.scale:g}.")
 
@@ -130,7 +130,10 @@ def read_numbers(source: Source, columns: Columns, labeled: bool, labels: Allowe
 
 
 def read_pairs(source: Source, columns: Columns, labeled: bool, labels: Allowed = None) -> Examples:
-    """Read pairs of texts, with numbers as labels if a label column is set; if not `labeled`, accept single texts."""
+    """Read pairs of texts and, if `labeled` and a label column is set, numbers as labels.
+
+    If not `labeled`, single texts are also accepted.
+    """
     if labeled and columns.pair is None:
         raise ValueError("This task learns from pairs: name the column of the second texts (--pair).")
     return read_numbers(source, columns, labeled and columns.label is not None)
@@ -146,12 +149,12 @@ def read_translations(source: Source, columns: Columns, labeled: bool, labels: A
 
 
 def read_texts_alone(source: Source, columns: Columns, labeled: bool, labels: Allowed = None) -> Examples:
-    """Read texts without labels."""
+    """Read texts, or pairs of texts, without labels."""
     return read_texts(source, columns, labeled=False)
 
 
 def read_words(source: Source, columns: Columns, labeled: bool, labels: Allowed = None) -> Examples:
-    """Read lists of words and their labels; if not `labeled`, also accept texts in other formats."""
+    """Read lists of words and, if `labeled`, their labels; if not `labeled`, also accept texts in other formats."""
     format = columns.format or get_suffix(source).lstrip(".")
     if not labeled and format not in WORDS:
         texts, _ = read_texts(source, columns, labeled)

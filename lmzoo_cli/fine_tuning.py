@@ -107,7 +107,7 @@ def fine_tune(options: FitOptions, columns: Columns, kind: Kind, long_texts: Win
 
 
 def read_examples(options: FitOptions, columns: Columns, reading: Reading) -> FitExamples:
-    """Read the examples, count their labels, and split off validation examples."""
+    """Read the examples, count their labels, and read or split off validation examples."""
     with show_status(f"Reading {options.data}"):
         x, y = reading.read(options.data, columns, True, None)
     is_streamed = isinstance(x, ExampleStream)
@@ -153,7 +153,7 @@ def load_pretrained(options: FitOptions, examples: FitExamples, kind: Kind, long
 
 
 def choose_recipe(task: Task, options: FitOptions) -> FineTuningRecipe:
-    """Return the task's recipe with the fields set by options, and print it to standard error."""
+    """Return the task's recipe, some of whose fields options replace, and print it to standard error."""
     set_fields = {name: value for name in _RECIPE_FIELDS if (value := getattr(options, name)) is not None}
     recipe = replace(task.recipe, **{"pooling": getattr(task, "pooling", None), **set_fields})
     settings = [
@@ -173,7 +173,7 @@ def train(task: Task, options: FitOptions, examples: FitExamples, recipe: FineTu
     """Train the task, and return the history of its losses and metrics.
 
     Raises:
-        InterruptedError: If a signal stopped a resumable run.
+        InterruptedError: If SIGTERM stopped a resumable run.
     """
     if options.learning_rate is not None:
         optimizer = task.optimizer
@@ -257,7 +257,11 @@ def _take_examples(x: Inputs, y: Labels, indices: list[int]) -> Examples:
 
 
 def _sort_labels(names: Iterable[str], data: Path) -> list[str]:
-    """Return the distinct labels in alphabetical order, or in numerical order if all are numbers."""
+    """Return the distinct labels in alphabetical order, or in numerical order if all are numbers.
+
+    Raises:
+        ValueError: If there are fewer than two labels.
+    """
     labels = sorted(set(names))
     if not labels:
         raise ValueError(f"No example of {data} has a label.")

@@ -24,7 +24,7 @@ def _check_temperature(temperature: float) -> float:
 
 
 def _check_choices(choices: list[str] | None) -> list[str]:
-    """Return the choices.
+    """Check that there are choices, and return them.
 
     Raises:
         typer.BadParameter: If there are no choices, as in a call that is meant for `lmzoo predict`.
@@ -62,7 +62,10 @@ def generate(
         bool, typer.Option("--json", help="Print JSON lines, with prompt and new text in separate fields.")
     ] = False,
 ) -> None:
-    """Continue texts with a language model; text is printed as it is generated."""
+    """Continue texts with a language model.
+
+    Without --json, text is printed as it is generated.
+    """
     from lmzoo.models import CausalLM, Seq2SeqLM
     from lmzoo_cli.model_loading import load_task
 
@@ -128,11 +131,11 @@ def classify(
     top_k: Annotated[int, typer.Option(min=1, help="Number of choices to print for each prompt, best first.")] = 1,
     batch_size: Annotated[int, typer.Option(min=1, help="Sequences in a batch.")] = 32,
 ) -> None:
-    """Print the most likely choice after each prompt as JSON lines, according to a language model.
+    """Print as JSON lines the choices that a language model finds most likely after each prompt.
 
     A fine-tuned classifier answers with `lmzoo predict` instead.
 
-    The score of a choice is the softmax over the log-likelihoods of all choices.
+    The scores of all choices are the softmax of their log-likelihoods.
     """
     from lmzoo.models import CausalLM
     from lmzoo_cli.answers import open_output, write_json_lines

@@ -37,7 +37,7 @@ def attention(
     context: Context = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("attention.html"),
 ) -> None:
-    """Write an HTML page with the attention of each token in every layer and head; the page works offline."""
+    """Write an HTML page, which works offline, with the attention of each token in every layer and head."""
     from lmzoo import analysis
 
     task, inputs = _load(model, texts)
@@ -86,7 +86,7 @@ def report(
 
 @inspect.command(cls=Command)
 def layers(model: Model, texts: Texts = None, as_json: AsJson = False) -> None:
-    """Show how far each layer moves the token vectors, and how similar their directions are."""
+    """Show how far each layer moves the token vectors, and how similar the vectors of random tokens are."""
     from lmzoo import analysis
 
     task, inputs = _load(model, texts)

@@ -55,7 +55,7 @@ def train_together(scale: TrainingWorkerOptions) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _print_in_main_process() -> Iterator[None]:
-    """Discard the output of the block in all processes except process 0; launchers show the output of every process."""
+    """Discard the output of the block in all but process 0, since launchers show the output of every process."""
     if process_index() == 0:
         yield
         return

@@ -31,7 +31,7 @@ class CommandGroup(TyperGroup):
 
 
 class Command(TyperCommand):
-    """Command that imports Keras when it runs, and announces it."""
+    """Command that announces that Keras is loading before it runs."""
 
     def invoke(self, ctx: Any) -> Any:
         """Announce that Keras is loading, which takes a few seconds, and run the command."""

@@ -64,6 +64,8 @@ def check_reads_windows(task_class: type) -> None:
 def find_kind(source: str) -> Kind | None:
     """Return the kind of a stored task without loading its weights, or None if its class cannot be determined.
 
+    If several kinds have the same task class, the first is returned.
+
     Raises:
         OSError: If the file does not exist.
         ValueError: If the preset does not exist, or has no head.
@@ -92,7 +94,11 @@ def find_file(source: str) -> Path | None:
 
 
 def load_file(path: Path) -> keras.Model:
-    """Load a `.keras` file; raise a ValueError with a one-line reason if that fails."""
+    """Load a `.keras` file.
+
+    Raises:
+        ValueError: If that fails; the message gives the reason in one line.
+    """
     try:
         return load_keras_file(path)
     except Exception as error:  # Keras raises errors of many types, with long messages

@@ -144,8 +144,9 @@ def predict_files(
 ) -> None:
     """Write a file of answers for each file of examples into a directory.
 
-    A file of answers is skipped if it is newer than its file of examples and than `_predict.json`, which holds the
-    command's settings, so that a stopped command continues. Each file is replaced when its new answers are complete.
+    A file of examples is skipped if its answers are newer than the file itself and `_predict.json`, which holds the
+    command's settings, so that a repeated command continues a stopped one. A file of answers is replaced when its new
+    answers are complete.
 
     Args:
         prediction: settings of the command.
@@ -158,7 +159,9 @@ def predict_files(
     Raises:
         ValueError: If two files of answers would have the same name, answers would replace examples, or a file cannot
             be read; the message names the file.
-        FileExistsError: If `overwrite` is False, and `directory` holds answers from another model or other options.
+        FileExistsError: If `overwrite` is False, and `directory` holds answers from another model or other options, or
+            of unknown origin.
+        NotADirectoryError: If `directory` is a file.
     """
     pairs = _pair_files(data, files, directory, prediction.to)
     # Read the first file now, so that errors in the columns appear before the model is loaded.
@@ -270,11 +273,12 @@ def _pair_files(data: str, files: Sequence[str], directory: str, to: str) -> lis
 def _find_pending(prediction: Prediction, pairs: Sequence[FilePair], directory: str, overwrite: bool) -> list[FilePair]:
     """Return the pairs that still need answers from this model with these options.
 
-    A file in `directory` stores the model and the options. Answers that are older than this file are pending; so that
-    `overwrite` replaces all answers, the file is written again.
+    A file in `directory` stores the model and the options, and answers that are older than this file are pending. To
+    replace all answers, `overwrite` writes the file again.
 
     Raises:
-        FileExistsError: If `overwrite` is False, and `directory` holds answers from another model or other options.
+        FileExistsError: If `overwrite` is False, and `directory` holds answers from another model or other options, or
+            of unknown origin.
         NotADirectoryError: If `directory` is a file.
     """
     if not is_url(directory) and os.path.isfile(directory):
@@ -302,7 +306,7 @@ def _find_pending(prediction: Prediction, pairs: Sequence[FilePair], directory: 
 
 
 def _identify(model: str) -> str:
-    """Return an identifier of a model: a digest of its file or directory, or its name if it is downloaded."""
+    """Return an identifier of a model: a digest of its file or directory, or its name if it must be downloaded."""
     model_path = model if os.path.isfile(model) else find_local_directory(model)
     if model_path is None:
         return model

@@ -47,10 +47,10 @@ def prepare(
     options: PreparationOptions,
     scale: WorkerOptions,
 ) -> None:
-    """Tokenize documents into a corpus for pre-training in Python, without duplicates or other unwanted documents.
+    """Tokenize documents into a corpus for pre-training in Python.
 
-    Each file of documents becomes separate files in OUT, which are the same for any number of workers. To continue a
-    stopped run, repeat the command.
+    Options leave out duplicates and other unwanted documents. Each file of documents becomes separate files in OUT. The
+    result is the same for any number of workers. To continue a stopped run, repeat the command.
     """
     from lmzoo.data.corpora import Preparation, prepare_corpus
     from lmzoo.presets.source import open_source

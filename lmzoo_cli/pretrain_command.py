@@ -165,7 +165,7 @@ def _drop_none(**options: Any) -> dict[str, Any]:
 
 
 def _confirm(seconds: float, yes: bool) -> None:
-    """Print the estimated training time, and ask for confirmation on a terminal if it is more than an hour."""
+    """Print the estimated training time and, above an hour without `yes`, ask for confirmation on a terminal."""
     say(f"Training takes about {_describe_duration(seconds)} on this machine.")
     if seconds > _CONFIRMATION_SECONDS and not yes and sys.stdin.isatty():
         typer.confirm("Start it?", abort=True, err=True)

@@ -51,7 +51,7 @@ def embed(
     long_texts: WindowOptions,
     overwrite: Overwrite = False,
 ) -> None:
-    """Write the vector of each text, as JSON lines or as an array for `lmzoo search`.
+    """Write the vector of each text, as JSON lines, CSV, Parquet, or an array for `lmzoo search`.
 
     A preset without the head of an embedder gets one that takes the mean over the tokens.
     """
@@ -93,10 +93,10 @@ def search(
     long_texts: WindowOptions,
     overwrite: Overwrite = False,
 ) -> None:
-    """Find the texts that are most similar to each query, and write them as JSON lines.
+    """Find the texts that are most similar to each query, and write them as JSON lines, CSV or Parquet.
 
-    A line holds a query and its answers, best first, each with index, text and score. --top-k is 10 by default, or the
-    size of a smaller corpus.
+    A JSON line holds a query and its answers, best first, each with index, text and score. --top-k is 10 by default, or
+    the size of a smaller corpus.
     """
     from lmzoo_cli.answers import check_answers
     from lmzoo_cli.searching import load_embedder, load_vectors, read_column, write_rankings
@@ -134,10 +134,10 @@ def rank(
     batch_size: BatchSize = 32,
     overwrite: Overwrite = False,
 ) -> None:
-    """Order the texts of each query by the scores of a cross-encoder, and write them as JSON lines.
+    """Order the texts of each query by the scores of a cross-encoder, and write them as JSON lines, CSV or Parquet.
 
-    A line holds a query and its answers, best first, each with index, text and score. The indices are those in the file
-    that `lmzoo search` has written, or count the texts from 0.
+    A JSON line holds a query and its answers, best first, each with index, text and score. The indices are those in the
+    file that `lmzoo search` has written, or count the texts from 0.
     """
     from lmzoo_cli.answers import check_answers
     from lmzoo_cli.searching import load_reranker, rank_lines, read_rankings, write_rankings

@@ -65,7 +65,7 @@ def load_reranker(source: str) -> TextRegressor:
 
 
 def read_column(data: str, column: str, format: str | None) -> list[str]:
-    """Read the texts in a column of a file, or lines of standard input for "-".
+    """Read the texts in a column of a file or, for "-", of standard input (by default, its lines).
 
     Raises:
         ValueError: If there are several files, or the texts cannot be read.

@@ -117,8 +117,8 @@ def predict(
 
     An answer is the result of the task's method: a class and its score, a number, spans, an answer, a choice, words for
     the mask, or a vector. It is written with the example's id or text, and with its label ("actual") if it has one.
-    Without --to, the suffix of OUTPUT determines the format. For other suffixes, answers are written as CSV with
-    --format csv, and otherwise as JSON lines.
+    Without --to, the suffix of OUTPUT determines the format: .jsonl, .csv or .parquet. For other suffixes, answers are
+    written as CSV with --format csv, and otherwise as JSON lines.
 
     For a directory, a pattern, or with --workers, OUTPUT is a directory with a file of answers for each file of
     examples. To continue a stopped run, repeat the command. With --overwrite, answers from another model or other

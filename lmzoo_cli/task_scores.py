@@ -18,7 +18,7 @@ from lmzoo_cli.task_kinds import Kind
 
 
 def score(kind: Kind, task: Task, x: Inputs, y: Labels, batch_size: int) -> Report:
-    """Evaluate a task on labeled examples with progress bars, and return its report.
+    """Evaluate a task on labeled examples, showing progress bars, and return its report.
 
     The report on a stream has only the loss and the metrics, since the answers to all of its examples may not fit into
     memory.

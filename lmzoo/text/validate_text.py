@@ -20,9 +20,9 @@ _COLLECTED: ContextVar[list[str] | None] = ContextVar("collected warnings", defa
 
 
 class TextWarning(UserWarning):
-    """A warning that a text was changed: invalid UTF-8 was replaced, or a text was truncated to the sequence length.
+    """A warning about texts, for example that invalid UTF-8 was replaced or that texts were truncated.
 
-    There is one warning per call.
+    A call issues one warning for each reason, not one for each text.
 
     Example:
 
@@ -36,7 +36,7 @@ class TextWarning(UserWarning):
 
 
 def warn(message: str) -> None:
-    """Issue a `TextWarning` that points at the first caller outside the library.
+    """Issue a `TextWarning` that points at the first caller outside lmzoo and Keras.
 
     Unlike `warnings.warn`, it repeats a warning that the same line has already caused. Inside `collect_warnings` the
     message is collected instead.
@@ -85,7 +85,7 @@ class FirstWarning:
 
     @contextmanager
     def only(self) -> Iterator[None]:
-        """Drop the text warnings of a block, except for the first warning of all blocks."""
+        """Run a block, and issue only the first text warning of all such blocks."""
         with collect_warnings() as messages:
             yield
         if messages and not self.issued:
@@ -99,7 +99,7 @@ def is_text(value: object) -> bool:
 
 
 def holds_text(values: Any) -> bool:
-    """Return whether `values` is one text or a batch of texts, which may be a symbolic tensor."""
+    """Return whether `values` is a text or a batch whose first entry is a text; tensors of strings may be symbolic."""
     dtype = getattr(values, "dtype", None)
     if getattr(dtype, "name", dtype) == "string" or getattr(dtype, "kind", None) in ("U", "S", "T"):
         return True
@@ -108,7 +108,7 @@ def holds_text(values: Any) -> bool:
 
 
 def as_single_text(value: Any) -> str | bytes | None:
-    """Return `value`, or the content of a scalar array or tensor, if it is a single text, else None."""
+    """Return a single text, also from a scalar array or tensor, or None if `value` is anything else."""
     if getattr(value, "ndim", None) == 0:
         value = value.numpy() if hasattr(value, "numpy") else value.item()
     return value if is_text(value) else None
@@ -127,7 +127,7 @@ def clean_texts(texts: Iterable[object], name: str = "texts") -> list[str]:
     string is valid.
 
     Args:
-        texts: strings or bytes, in a list, tuple, numpy array or tensor of strings.
+        texts: list, tuple, numpy array or tensor of strings or bytes.
         name: str, name of the argument in messages.
 
     Returns:
@@ -175,10 +175,10 @@ def clean_columns(columns: Mapping[str, Iterable[object]], words: bool = False) 
 
 
 def _check_column(texts: object, name: str) -> Iterable[object]:
-    """Check that `texts` is a batch of texts, and convert a tensor or array to a list; messages call it `name`.
+    """Check that `texts` is a batch of texts, and return it, with a tensor or array converted to a list.
 
     Raises:
-        TypeError: If `texts` is a single string, or not a batch.
+        TypeError: If `texts` is a single string, or not a batch; the message calls it `name`.
     """
     if hasattr(texts, "numpy"):
         texts = texts.numpy()
@@ -192,7 +192,7 @@ def _check_column(texts: object, name: str) -> Iterable[object]:
 
 
 def _clean(text: object, name: str, position: int) -> tuple[str, bool]:
-    """Return the text as a valid string, and whether it was changed.
+    """Return the text as a valid string, and whether invalid characters were replaced.
 
     Raises:
         TypeError: If `text` is not text; the message names its `position` in the argument `name`.
@@ -210,7 +210,7 @@ def _clean(text: object, name: str, position: int) -> tuple[str, bool]:
 
 
 def _clean_words(text: object, name: str, position: int) -> tuple[str | list[str], bool]:
-    """Return a text, or a list of words, as valid strings, and whether it was changed.
+    """Return a text, or a list of words, as valid strings, and whether invalid characters were replaced.
 
     Raises:
         TypeError: If `text` is not text or words; the message names its `position` in the argument `name`.

@@ -24,8 +24,8 @@ class EncodedWindows(Encoded):
     """Packed sequences of a question and a window of its context; each text is stored only once.
 
     Attributes:
-        tokens: int32 (N,), ids of the special tokens and of the tokens of questions and contexts; (N, W) if tokens are
-            words of W characters.
+        tokens: int32 (N,), or (N, W) if tokens are words of W characters; the ids of the special tokens and of the
+            tokens of questions and contexts.
         spans: int64 (N, 2), start and end offset of each context token in its context; zeros for other tokens.
         begins: int64 (w, 5), index in `tokens` at which each of the five parts of a sequence begins: the start token,
             the question, the tokens between question and context, the window, and the end tokens.
@@ -100,8 +100,8 @@ class EncodedWindows(Encoded):
                 for no answer.
 
         Returns:
-            int32 (w, 2); both positions are 0, the first token of the sequence, if the window does not contain the
-            whole answer.
+            int32 (w, 2); both positions are 0, the first token of the sequence, if there is no answer or the window
+            does not contain the whole answer.
 
         Raises:
             ValueError: If the tokenizer drops all characters of an answer; the message names the first such example.
@@ -216,7 +216,7 @@ def has_most_context(examples: np.ndarray, begins: np.ndarray, lengths: np.ndarr
     """Return, for each token of each window, whether this window gives it the most context.
 
     Of the windows that contain a token, the best has the highest score `min(tokens to the left, tokens to the right) +
-    0.01 * length`; on ties, the first window is the best (Google's BERT code).
+    0.01 * length`; on ties, the first window is the best, as in Google's BERT code.
 
     Args:
         examples: int64 (w,), index of the example that each window belongs to, non-decreasing.
@@ -224,7 +224,8 @@ def has_most_context(examples: np.ndarray, begins: np.ndarray, lengths: np.ndarr
         lengths: int64 (w,), number of tokens of each window.
 
     Returns:
-        bool (C,), for the C tokens of all windows, window after window. Every token is true in exactly one window.
+        bool (C,), for the C tokens of all windows, window after window. Each token of an example is True in exactly one
+        window.
     """
     window_indices = np.repeat(np.arange(len(examples)), lengths)  # (C,)
     is_only_window = np.bincount(examples)[examples] == 1 if len(examples) else np.ones(0, bool)  # (w,)

@@ -1,8 +1,8 @@
 """Word splitting with offsets, in the style of the Penn Treebank.
 
-The published ELMo models were trained on text that was split in this way. The rule looks only at the neighbors of a
-character, so that `lmzoo.text.graphs.word_splitting` can express it in TensorFlow ops; both share the character kinds
-of this module.
+The published ELMo models were trained on text that was split in this way. The rules look only a few characters ahead
+and back, so that `lmzoo.text.graphs.word_splitting` can express them in TensorFlow ops, with the character kinds of
+this module.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _KIND_OF_CHARACTERS = {
 
 @functools.cache
 def character_kinds() -> tuple[np.ndarray, np.ndarray]:
-    """Return the kind of every code point for `split_words`, by this Python's version of Unicode.
+    """Return the kinds of all code points, as runs of the same kind, by this Python's version of Unicode.
 
     Returns:
-        Two int32 arrays (R,) for R runs of code points of one kind: the first code point of each run, in ascending
-        order from 0, and the kind: `SPACE`, `LETTER`, `DIGIT`, `ATTACHED`, `PUNCTUATION` or `OTHER`.
+        Two int32 arrays (R,) for R runs: the first code point of each run, in ascending order from 0, and the kind of
+        the run (`SPACE`, `LETTER`, `DIGIT`, `ATTACHED`, `PUNCTUATION` or `OTHER`).
     """
     categories = [*map(unicodedata.category, map(chr, range(sys.maxunicode + 1)))]
     kind_by_category = {c: _KIND_OF_CATEGORY.get(c, _KIND_OF_CATEGORY.get(c[0], OTHER)) for c in set(categories)}
@@ -88,12 +88,13 @@ def split_words(text: str) -> list[tuple[str, int, int]]:
     """Split a text into words with their offsets.
 
     * Whitespace separates words and is dropped; every other character is in a word.
-    * Consecutive letters, digits, marks and underscores form a word. Hyphens and apostrophes inside it stay
+    * Consecutive letters, digits, combining marks and underscores form a word. Hyphens and apostrophes inside it stay
       ("well-known", "o'clock"), and so do periods and commas between digits ("1,000.5") and the periods of initials
       ("U.S.", "e.g.").
     * The clitics 's, 're, 've, 'm, 'll, 'd and n't at the end of a word are words of their own: "do" "n't".
-    * A punctuation mark is a word; repeated marks form one word ("...", "--").
-    * Any other symbol is a word, together with its marks, skin tones and the symbols that zero-width joiners add to it.
+    * A punctuation character is a word; repetitions of the same character form one word ("...", "--").
+    * Any other symbol is a word, together with its combining marks, skin tones and the symbols that zero-width joiners
+      add to it.
 
     Text in scripts without spaces between words is not split; pass lists of words instead.
 
@@ -120,7 +121,7 @@ def place_words(text: str | Sequence[str]) -> list[tuple[str, int, int]]:
 
 
 def list_words(text: str) -> list[str]:
-    """Return the words of `split_words` without their offsets, which is faster."""
+    """Split a text into words as `split_words` does, but without offsets, which is faster."""
     return [match[0] for match in _match_words(text)]
 
 

@@ -49,16 +49,17 @@ def _score_candidates(text_ids: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor
     """Score the candidate partners of the first and the second text of each group.
 
     The candidates for a first text are the second texts and the negatives of all groups; the candidates for a second
-    text are the first texts. A candidate is excluded if it equals the text or its partner, or is the partner of an
-    equal text: such a candidate is not the partner, but matches the text as well.
+    text are the first texts. A candidate other than the partner is excluded if it equals the text or its partner, or is
+    the partner of an equal text, since it matches the text as well.
 
     Args:
         text_ids: int (2B,) or (KB, K), ids of the texts, the same for equal texts; see `MultipleNegativesRanking`.
         vectors: float (KB, H), embeddings of the texts.
 
     Returns:
-        Cosines, float32 (2B, (K - 1)B), of first and second texts in turn, with column i for the partner in group i and
-        -1e9 for excluded candidates; and whether a candidate is the partner, bool (2B, (K - 1)B).
+        The cosines, float32 (2B, (K - 1)B), with -1e9 for candidates that are excluded or not available; and whether a
+        candidate is the partner, bool (2B, (K - 1)B). Rows are for the first and the second text of each group in turn.
+        Columns are for the candidates: the other text of the pair in each of the B groups, then the negatives.
     """
     ids = _get_group_ids(text_ids)  # (B, K)
     group_size = 2 if len(text_ids.shape) == 1 else ops.shape(ids)[1]
@@ -115,8 +116,8 @@ class MultipleNegativesRanking(keras.losses.Loss):
     Scores are cosines divided by a temperature, as in SimCSE (Gao et al., 2021, https://arxiv.org/abs/2104.08821). The
     loss is the mean of both directions, first to second text and back, as in CLIP (Radford et al., 2021,
     https://arxiv.org/abs/2103.00020). In one direction it is the loss of Henderson et al. (2017,
-    https://arxiv.org/abs/1705.00652). A candidate that equals the text or its partner, or is the partner of an equal
-    text, is not used as a negative.
+    https://arxiv.org/abs/1705.00652). A candidate is not used as a negative if it equals the text or its partner, or is
+    the partner of an equal text.
 
     A group may hold hard negatives after its pair: texts that do not match its first text. They are additional
     candidates for the first texts of all groups (Karpukhin et al., 2020, https://arxiv.org/abs/2004.04906).
@@ -129,9 +130,9 @@ class MultipleNegativesRanking(keras.losses.Loss):
         reduction: str, reduction of `keras.losses.Loss`.
         name: str, name of the loss.
 
-    Call arguments: `y_true` int (2B,), ids of the texts, the same for equal texts; or for groups of K texts (KB, K),
-    the ids of the whole group for each text; `y_pred` float (KB, H), their embeddings; `sample_weight` (KB,), the same
-    for all texts of a group.
+    Call arguments: `y_true`, for pairs int (2B,), ids of the texts, the same for equal texts; for groups of K texts int
+    (KB, K), where the row of a text holds the ids of its whole group; `y_pred` float (KB, H), their embeddings;
+    `sample_weight` (KB,), the same for all texts of a group.
 
     Example:
 
@@ -212,10 +213,11 @@ def partner_cosines(vectors: Tensor) -> Tensor:
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class PairAccuracy(keras.metrics.Mean):
-    """Fraction of texts whose partner has the highest cosine of all candidates in the batch.
+    """Fraction of first and second texts whose partner has the highest cosine of all candidates in the batch.
 
     The candidates for a first text are all second texts and hard negatives; the candidates for a second text are all
-    first texts. The accuracy depends on the batch size: more texts make the task harder.
+    first texts, except candidates that `MultipleNegativesRanking` excludes. The accuracy depends on the batch size:
+    more texts make the task harder.
 
     Example:
 

@@ -35,7 +35,7 @@ class CrfLoss(keras.losses.Loss):
         super().__init__(name=name, reduction=reduction)
 
     def __call__(self, y_true: Tensor, y_pred: Tensor, sample_weight: Any = None) -> Tensor:
-        """Return the weighted mean of the loss over all words, float ()."""
+        """Return the reduced loss: by default the weighted mean over all words, float ()."""
         word_weights = ops.cast(ops.convert_to_tensor(y_true) != IGNORED, "float32")  # (B, T)
         if sample_weight is not None:
             weights = ops.cast(sample_weight, "float32")
@@ -43,7 +43,7 @@ class CrfLoss(keras.losses.Loss):
         return super().__call__(y_true, y_pred, word_weights)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        """Return the loss of each word, float32 (B, T): the loss of its text divided by the number of words."""
+        """Return each word's loss, float32 (B, T): its text's loss divided by the number of words, 0 elsewhere."""
         is_word = ops.cast(y_true, "int32") != IGNORED  # (B, T)
         loss = negative_log_likelihood(y_pred, y_true, is_word)  # (B,)
         num_words = ops.maximum(ops.sum(ops.cast(is_word, loss.dtype), axis=1), 1)

@@ -1,7 +1,7 @@
 """Knowledge distillation: training a small task on the predictions of a larger one.
 
-Hinton et al. (2015), https://arxiv.org/abs/1503.02531; for masked language models DistilBERT (Sanh et al., 2019),
-https://arxiv.org/abs/1910.01108.
+The method is from Hinton et al. (2015), https://arxiv.org/abs/1503.02531, and for masked language models from
+DistilBERT (Sanh et al., 2019), https://arxiv.org/abs/1910.01108.
 
 Letters in shapes: B sequences, T tokens, M masked tokens, V vocabulary size or number of classes, H hidden dimension.
 """
@@ -44,9 +44,9 @@ class DistillationLoss(ConfiguredLayer):
     """Layer that adds the distillation losses between a student and a teacher.
 
     The soft loss is the mean over predictions of τ² · KL(softmax(t / τ) ‖ softmax(s / τ)), for student logits s and
-    teacher logits t (Hinton et al., 2015). The cosine loss is the mean over real tokens of 1 − cos of the hidden
-    states, where a vector of zeros has the cosine 0 with every vector. If padded embeddings give one model more logits
-    than the other, the extra logits are ignored.
+    teacher logits t (Hinton et al., 2015). The cosine loss is the mean over real tokens of 1 − the cosine of both
+    models' hidden states, where a vector of zeros has the cosine 0 with every vector. If padded embeddings give one
+    model more logits than the other, the extra logits are ignored.
 
     Args:
         temperature: float, temperature τ of the soft loss.
@@ -55,9 +55,9 @@ class DistillationLoss(ConfiguredLayer):
         multi_label: bool, whether classes are independent: the soft loss then compares the sigmoid of each class.
 
     Call arguments: `logits` and `teacher_logits`, float (B, M, V); `vectors` and `teacher_vectors`, the hidden states,
-    float (B, T, H); `positions` int (B, M), positions of the masked tokens, 0 for padding; `padding_mask` (B, T). Any
-    other leading dimensions may take the place of (B, M) and of (B, T). With `multi_label`, `positions` has the shape
-    of the logits. Returns the student's logits.
+    float (B, T, H); `positions` int (B, M), positive for predictions that count, such as the positions of the masked
+    tokens; `padding_mask` (B, T). Any other leading dimensions may take the place of (B, M) and of (B, T). With
+    `multi_label`, `positions` has the shape of the logits. Returns the student's logits.
 
     Example: see `distill`.
     """
@@ -98,7 +98,7 @@ class DistillationLoss(ConfiguredLayer):
         return logits
 
     def _compute_divergence(self, logits: Tensor, teacher_logits: Tensor) -> Tensor:
-        """Return KL(teacher ‖ student) of the softened probabilities, float32 (B, M)."""
+        """Return KL(teacher ‖ student) of softened probabilities, float32 (B, M), or (B, V) if multi-label."""
         num_shared = min(logits.shape[-1], teacher_logits.shape[-1])
         scaled_logits = [ops.cast(x[..., :num_shared], "float32") / self.temperature for x in (logits, teacher_logits)]
         if self.multi_label:  # sigmoid(x) is the softmax of x and 0
@@ -199,8 +199,8 @@ class DistillationSettings(NamedTuple):
     """Settings of `distill` for a class of tasks.
 
     Attributes:
-        weights: default weights of the soft loss, the loss on labels and the cosine loss. None as the last weight
-            means 1 if hidden states can be compared, else 0.
+        weights: default weights of the soft loss, the loss on labels and the cosine loss. None as the last weight means
+            1 if the vectors can be compared, else 0.
         per_token: bool, whether predictions are for tokens, so that student and teacher need the same vocabulary.
         takes_labels: bool, whether `distill` takes labels.
         makes_labels: bool, whether training batches have labels that are made from the texts.
@@ -238,8 +238,8 @@ def distill(
     predictions for masked tokens, a `TokenClassifier` predictions for all tokens. A `TextEmbedder` has the third term
     only, for the vectors of texts. The teacher is left unchanged, and runs without dropout.
 
-    Student and teacher may have different tokenizers, in which case hidden states are not compared. Only a `MaskedLM`
-    and a `TokenClassifier` need the same vocabulary.
+    A `MaskedLM` and a `TokenClassifier` need a teacher with the same vocabulary. For other tasks, student and teacher
+    may have different tokenizers; hidden states are then not compared.
 
     Args:
         student: task to train, `lmzoo.models.MaskedLM`, `TextClassifier`, `TokenClassifier` or `TextEmbedder`, for
@@ -252,8 +252,8 @@ def distill(
         batch_size: int, number of texts in a batch.
         temperature: float above 0, divisor of the logits in the divergence.
         weights: three floats, weights of the loss terms. By default 5, 2 and 1 for a `MaskedLM`, and 1 for each term of
-            another task, except that the third term is left out if the hidden states cannot be compared: both models
-            need the same tokens and hidden dimensions.
+            another task; but for classifiers the third term is left out unless both models have the same tokens and
+            hidden dimensions.
         optimizer: a Keras optimizer or its name; by default the student's. The schedule of `AdamW` is a warm-up over a
             twentieth of the steps and a linear decay, unless its `learning_rate` is a schedule or a callback sets it.
         seed: int, seed for the order of the texts and for the masks.
@@ -265,11 +265,14 @@ def distill(
         The training history: the total loss and, with labels, the student's metrics.
 
     Raises:
-        TypeError: If the models are not tasks of the same class, or their class cannot be distilled.
+        TypeError: If the models are not tasks of the same class, their class cannot be distilled, or an entry is not
+            text.
         ValueError: If the tasks have different labels or, for a `MaskedLM` or a `TokenClassifier`, different
             vocabularies; if `weights` includes a term that the task does not have, or vectors that cannot be compared;
-            if a task reads long texts in windows; if a number is out of range; or if pairs are passed to a task that
-            takes single texts.
+            if a task reads long texts in windows; if a number is out of range; if `y` is passed to a task that takes no
+            labels, or pairs to a task that takes single texts; or if encoded texts are passed but the teacher has its
+            own tokens.
+        NotFiniteError: If training diverges.
 
     Example:
 
@@ -406,7 +409,7 @@ def _add_teacher_features(make_batch: MakeBatch, teacher: Any, texts: Any) -> Ma
 
 
 def _have_same_tokens(student: Any, teacher: Any) -> bool:
-    """Return whether both tasks make the same tokens of every text, including the default prompt."""
+    """Return whether both tasks turn every text, with its default prompt, into the same tokens."""
     text_settings = []
     for task in (student, teacher):
         preprocessor = task.text_preprocessor
@@ -458,7 +461,7 @@ def _describe_first_difference(student: Any, teacher: Any) -> str:
 
 
 def _check_texts(student: Any, texts: Any, same_tokens: bool) -> Any:
-    """Check the texts, and return them in a form that allows several iterations.
+    """Check encoded and single texts, and return all texts in a form that allows several iterations.
 
     Args:
         student: the task to train.
@@ -485,9 +488,9 @@ def _check_weights(weights: Sequence[float] | None, settings: DistillationSettin
     """Check the weights that were passed for the three loss terms.
 
     Raises:
-        ValueError: If `weights` are not three numbers of at least 0, not all 0; if the soft loss or the loss on labels
-            has a weight, but the task compares only vectors; or if only the loss on labels has a weight, but there are
-            no labels.
+        ValueError: If `weights` are not three numbers, one is negative, or all are 0; if the soft loss or the loss on
+            labels has a weight, but the task compares only vectors; or if only the loss on labels has a weight, but
+            there are no labels.
     """
     if weights is None:
         return

@@ -284,7 +284,8 @@ def check_widths(name: str, widths: Sequence[int], full_width: int | None = None
         full_width: int, width of the vectors, or None if unknown.
 
     Raises:
-        ValueError: If the widths are not distinct positive integers of at most `full_width`.
+        ValueError: If `widths` is empty or not a list, or the widths are not distinct positive integers of at most
+            `full_width`.
     """
     width_list = [*widths] if isinstance(widths, Sequence) and not isinstance(widths, str) else []
     max_width = math.inf if full_width is None else full_width

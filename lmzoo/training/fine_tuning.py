@@ -59,7 +59,8 @@ def read_recipes(stored: StoredRecipes | None) -> dict[str, FineTuningRecipe]:
     """Return recipes by kind of head, given recipes or the dicts that `recipes_to_json` returns.
 
     Raises:
-        ValueError: If `stored` is not a dict of recipes, or a recipe lacks `learning_rate` or has an unknown field.
+        ValueError: If `stored` is not a dict of recipes, or a recipe lacks `learning_rate`, has an unknown field or an
+            invalid value.
     """
     if stored is not None and not isinstance(stored, Mapping):
         raise ValueError(f"`fine_tuning` must be a dict from kinds of heads to recipes, got {stored!r:.60}.")

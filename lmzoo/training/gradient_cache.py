@@ -17,9 +17,9 @@ def compute_in_mini_batches(
 ) -> Tensor:
     """Return `function(inputs)`, computed in mini-batches whose activations are recomputed in the backward pass.
 
-    The results of all mini-batches may enter one loss. Only these results are stored, along with the activations of one
-    mini-batch at a time, and the gradients are the same as for the whole batch. Both computations of a mini-batch use
-    the same dropout masks.
+    A batch of at most `size` rows is computed at once. The results of all mini-batches may enter one loss. Only these
+    results are stored, along with the activations of one mini-batch at a time, and the gradients are the same as for
+    the whole batch. Both computations of a mini-batch use the same dropout masks.
 
     Args:
         layer: layer whose weights and seeds `function` uses.

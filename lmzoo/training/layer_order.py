@@ -12,7 +12,8 @@ def layers_of(model: Any) -> list[list[keras.Variable]]:
 
     There is a layer for each hidden state of the backbone: the variables that compute this state from the previous
     state. In an encoder-decoder, the encoder's layers come first. Layers that share all their weights count as one
-    layer. The last entry holds the head and all variables that no hidden state depends on, such as a pooler's.
+    layer. Layers without trainable variables are left out. The last entry holds the head and all other variables that
+    no hidden state depends on, such as a pooler's, if any are trainable.
 
     Args:
         model: a task, or another model with a `backbone`.

@@ -14,8 +14,8 @@ from lmzoo.common.tensor_types import Tensor
 class UnrolledLoss(keras.losses.Loss):
     """Negative log-likelihood of a sequence of words, summed over steps and averaged over both directions.
 
-    This is the mean loss per word, multiplied by the number of steps. bilm-tf trained ELMo with the gradient of this
-    loss.
+    Without padding, this is the mean loss per word, multiplied by the number of steps. bilm-tf trained ELMo with the
+    gradient of this loss.
 
     Call arguments: `y_true` (B, T, 2), unused; `y_pred` float (B, T, 2), log-probabilities of the words, 0 at padding.
     """

@@ -86,8 +86,8 @@ def match_loss(loss: Any, of_logits: bool = True) -> Any:
         a dict or list, a dict or list of such losses.
 
     Raises:
-        ValueError: If a loss takes probabilities and the outputs are logits, or the reverse; or if no loss has the
-            name.
+        ValueError: If a loss takes probabilities and the outputs are logits, or the reverse; or, if the outputs are
+            logits, if a name is unknown or stands for several cross-entropies ("crossentropy", "ce").
     """
     if isinstance(loss, Mapping):
         return {name: match_loss(entry, of_logits) for name, entry in loss.items()}

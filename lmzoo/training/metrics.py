@@ -104,10 +104,12 @@ class MicroF1(keras.metrics.F1Score):
 
 
 def merge_metrics(metrics: Any, weighted_metrics: Any) -> list[Any] | dict[str, Any]:
-    """Merge two lists of metrics, or two dicts of lists, into one.
+    """Merge metrics and weighted metrics into one list or, if they are dicts of lists by output, one dict.
+
+    None stands for no metrics.
 
     Raises:
-        TypeError: For metrics that are neither a list nor a dict of lists.
+        TypeError: If either argument is not a list, a dict or None.
     """
     for value in (metrics, weighted_metrics):
         if not isinstance(value, (list, tuple, dict, type(None))):

@@ -65,8 +65,8 @@ class AdamW(keras.optimizers.Optimizer):
         exclude_from_decay: list of str; variables with one of these substrings in their paths get no weight decay.
         name: str, name of the optimizer.
         schedule: str, shape of the decay after the linear warm-up: "linear", "cosine", "inverse_square_root" (Vaswani
-            et al., 2017) or "constant"; or "slanted_triangular" (Howard & Ruder, 2018), where both the warm-up and the
-            linear decay stay above a 32nd of the peak.
+            et al., 2017) or "constant"; or "slanted_triangular" (Howard & Ruder, 2018), whose linear warm-up and decay
+            never fall below a 32nd of the peak.
         layer_decay: float in (0, 1], ratio of a layer's learning rate to the rate of the layer above it: discriminative
             fine-tuning (Howard & Ruder, 2018, with 1 / 2.6; Clark et al., 2020, with 0.8 to 0.9). A task's head and
             pooler have the full rate, and its embeddings have the lowest. `compile` of a task reads the order of its
@@ -75,8 +75,9 @@ class AdamW(keras.optimizers.Optimizer):
 
     Raises:
         TypeError: If `exclude_from_decay` is not a list of strings.
-        ValueError: If the learning rate, the weight decay or `epsilon` is negative, infinite or not a number; if a beta
-            is outside of [0, 1); if the schedule is unknown; or if `layer_decay` is not in (0, 1].
+        ValueError: If the learning rate or the weight decay is not a finite number of at least 0; if `epsilon` is not a
+            finite number above 0; if a limit of gradient clipping is not above 0; if a beta is outside of [0, 1); if
+            the schedule is unknown; or if `layer_decay` is not in (0, 1].
 
     Example:
 
@@ -246,7 +247,7 @@ class AdamW(keras.optimizers.Optimizer):
         return factor
 
     def _compute_layer_factors(self) -> list[Tensor | float]:
-        """Return the factor of each layer's learning rate at this iteration, or [] if all are 1."""
+        """Return the factor of each layer's learning rate at this iteration, or [] if no layers are set."""
         if not self._layers:
             return []
         factors: list[Tensor | float] = [
@@ -261,7 +262,7 @@ class AdamW(keras.optimizers.Optimizer):
         ]
 
     def apply(self, grads: Sequence[Tensor], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
-        """Clip the gradients and update all variables."""
+        """Clip the gradients and update the variables."""
         if keras.backend.backend() != "tensorflow":
             self._update(grads, trainable_variables)
             return
@@ -387,7 +388,7 @@ class LAMB(AdamW):
     """Adam with steps scaled to the norm of each weight (You et al., 2020), for very large batches.
 
     A weight `p` becomes `p - rate * |p| / |u| * u`, where `u` is the update of `AdamW` including weight decay. The
-    ratio of the norms is 1 if either norm is 0, and for variables without weight decay. The defaults match
+    ratio of the norms is 1 if either norm is 0, and for variables that `exclude_from_decay` names. The defaults match
     ALBERT's code (Lan et al., 2020, section A.1 and `optimization.py`), without bias correction.
     `keras.optimizers.Lamb` always applies the correction, and leaves the weight decay out of the norm.
 
@@ -412,7 +413,7 @@ class LAMB(AdamW):
         super().__init__(learning_rate, bias_correction=bias_correction, name=name, **kwargs)
 
     def scaled(self, change: Tensor, variable: keras.Variable, index: int) -> Tensor:
-        """Return `change` multiplied by the ratio of the weight's norm to the update's norm."""
+        """Return `change`, scaled by the ratio of the weight's norm to the update's if the weight has weight decay."""
         if not self._decayed[index]:
             return change
         weight_norm, change_norm = (ops.sqrt(ops.sum(ops.square(ops.cast(x, "float32")))) for x in (variable, change))
@@ -426,7 +427,8 @@ class Adagrad(keras.optimizers.Adagrad):
     """Adagrad (Duchi et al., 2011) with the constants of bilm-tf, ELMo's training code (Peters et al., 2018).
 
     The accumulator `a` of a weight `p` with gradient `g` becomes `a + g * g`, then `p` becomes `p - rate * g /
-    sqrt(a)`. bilm-tf uses the gradient of the mean loss multiplied by the number of steps of a sequence.
+    sqrt(a)`. In bilm-tf, the loss is `UnrolledLoss`, the mean loss per word multiplied by the number of steps of a
+    sequence.
 
     Args:
         learning_rate: float, the learning rate; or a Keras schedule.
@@ -461,7 +463,7 @@ class Adagrad(keras.optimizers.Adagrad):
         super().__init__(rate, initial_accumulator_value, **kwargs)
 
     def apply(self, grads: Sequence[Tensor], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
-        """Clip the gradients and update all variables."""
+        """Clip the gradients and update the variables."""
         super().apply(_densify(grads), trainable_variables)
 
 

@@ -32,11 +32,11 @@ from lmzoo.training.run_state import RunState, RunStates
 class ResumableCheckpoint(keras.callbacks.Callback):
     """Callback that saves the state of a training run, so that a later `fit` can continue it.
 
-    To resume, call `fit` with the same callback on the same texts, in this process or another. Training continues with
-    the next batches, masks and dropout, even within an epoch, and on a CPU ends with exactly the same weights. A state
-    holds the weights, the optimizer, the seeds of dropout and the position in the data, and is written atomically. If a
-    state is damaged later, the previous one is used, with a warning. After the last epoch, `fit` only continues if
-    `epochs` is increased.
+    To resume, call `fit` with a callback for the same folder and on the same texts, in this process or another.
+    Training continues with the next batches, masks and dropout, even within an epoch, and on a CPU ends with exactly
+    the same weights. A state holds the weights, the optimizer, the seeds of dropout and the position in the data, and
+    is written atomically. If a state is damaged later, the previous one is used, with a warning. After the last epoch,
+    `fit` only continues if `epochs` is increased.
 
     On SIGTERM, which clusters send before they reclaim a machine, the current step is finished and saved, `fit`
     returns, and `stopped` is True. On Ctrl-C (SIGINT) the step is also finished and saved, then `fit` raises
@@ -55,13 +55,15 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         every: int, number of steps between two saved states; by default a state is saved after each epoch. The end of
             training is always saved.
         keep: int, number of states to keep.
-        minutes: float, number of minutes after which another state is saved at the end of a step; None for no limit.
+        minutes: float, number of minutes since the last state after which another is saved, at the end of a step; None
+            to ignore the time.
 
     Raises:
         KeyboardInterrupt: From `fit`, after Ctrl-C.
         ValueError: If `every` or `keep` is below 1, or `minutes` is not above 0; from `fit`, if the folder holds a run
-            of another model or on other data, if the data is not a list of texts, documents or encoded sequences,
-            token features, or a `lmzoo.data.stream`, or if the model is not a task.
+            of another model or on other data, or only damaged states; if the data is anything but a list of texts,
+            documents or encoded sequences, token features, or a `lmzoo.data.stream`; if `steps_per_execution` is not 1;
+            or if the model is not a task.
 
     Example:
 
@@ -111,16 +113,17 @@ class ResumableCheckpoint(keras.callbacks.Callback):
 
         Args:
             model: a task with a built optimizer.
-            data: `lmzoo.text.batching.Batches`, whose seed is set to the seed of the run.
+            data: `lmzoo.text.batching.Batches`, whose seed and position are set to those in the saved state.
             epochs: int, number of epochs of the training.
             steps: int, number of steps of an epoch.
             done: int, number of steps to count as done if there is no saved state.
 
         Returns:
-            The number of steps done, and whether the optimizer's schedule was restored for the same number of epochs.
+            The number of steps done, and whether a schedule was restored that is for the same number of epochs.
 
         Raises:
-            ValueError: If the state belongs to another model or other data, or the run cannot be resumed.
+            ValueError: If the state belongs to another model or other data, all states are damaged, or a run with such
+                data or settings cannot be resumed.
         """
         if not isinstance(data, Batches):
             raise ValueError(
@@ -162,7 +165,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Handle SIGTERM and Ctrl-C, in the main thread, by saving and stopping after the current step.
+        """Save and stop after the current step on SIGTERM or Ctrl-C; do nothing outside of the main thread.
 
         Raises:
             KeyboardInterrupt: At the end of the block, if Ctrl-C stopped the training.
@@ -212,10 +215,10 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         warnings.warn(message, stacklevel=2)
 
     def reopen(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        """Continue training after an epoch that an earlier `fit` began; called before all other callbacks.
+        """Let training continue after a resumed epoch, and mark the metrics of a stopped validation as NaN.
 
-        The metrics of a validation that a signal ended cover only part of the data. They are set to NaN, so that no
-        callback mistakes them for the best values.
+        It is called at the end of an epoch, before all other callbacks, so that no callback mistakes metrics on part of
+        the data for the best values.
         """
         if self._cut_short:
             self.model.stop_training = False
@@ -259,7 +262,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
             self._validation_is_cut = True
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        """Save the state at the end of an epoch, if it is due."""
+        """Save the state if it is due at the end of an epoch, and stop training after a signal."""
         self._share_signals()
         if self.stopped:
             self.model.stop_training = True
@@ -290,7 +293,10 @@ class ResumableCheckpoint(keras.callbacks.Callback):
 
 
 def _number_variables(model: keras.Model) -> Iterator[tuple[str, keras.Variable]]:
-    """Yield all variables of the model and its optimizer by number, since Keras' names differ between processes."""
+    """Yield the variables of a model and its optimizer by number, since Keras' names differ between processes.
+
+    Variables for use outside of training are left out.
+    """
     model_variables = [variable for variable in model.variables if variable.name != OUTSIDE_TRAINING]
     for owner, variables in (("model", model_variables), ("optimizer", model.optimizer.variables)):
         for index, variable in enumerate(variables):

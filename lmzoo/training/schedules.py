@@ -18,8 +18,8 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
 
     By default, the other schedule counts its steps from step 0, as in the code of BERT and ALBERT, so the learning rate
     drops slightly at the end of the warm-up. With `shift=True`, that schedule starts at the end of the warm-up, as for
-    RoBERTa in fairseq. The learning rate of step 0 is 0. With `gradient_accumulation_steps`, Keras passes the number of
-    batches, not of updates.
+    RoBERTa in fairseq. The learning rate of step 0 is 0. With `gradient_accumulation_steps`, the steps that Keras
+    passes are batches, not updates.
 
     Args:
         schedule: `keras.optimizers.schedules.LearningRateSchedule`, such as `PolynomialDecay`.
@@ -123,10 +123,10 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
 class LateDecay(keras.optimizers.schedules.LearningRateSchedule):
     """Constant learning rate with a decay to 0 at the end of training.
 
-    The decay is `peak * (1 - sqrt(x))`, where x increases linearly from 0 at `begin` to 1 at `end`. Inside a `WarmUp`
-    this is the schedule of Hu et al. (2024, https://arxiv.org/abs/2404.06395) with the decay of Hägele et al. (2024,
-    https://arxiv.org/abs/2405.18392). Before the decay the learning rate does not depend on `end`, so a run can be
-    extended from there.
+    During the decay, the learning rate is `peak * (1 - sqrt(x))`, where x increases linearly from 0 at `begin` to 1 at
+    `end`. Inside a `WarmUp` this is the schedule of Hu et al. (2024, https://arxiv.org/abs/2404.06395) with the decay
+    of Hägele et al. (2024, https://arxiv.org/abs/2405.18392). Before the decay the learning rate does not depend on
+    `end`, so a run can be extended from a state that was saved before the decay.
 
     Args:
         peak: float, learning rate before the decay.

@@ -23,7 +23,7 @@ class TokenAccuracy(keras.metrics.SparseCategoricalAccuracy):
     """Fraction of labeled positions whose label is predicted correctly.
 
     With weights (B, T), Keras' own metric divides the sums of a batch by T, so that positions of wide batches count
-    less. Here all positions of all batches count equally.
+    less. Here a position counts by its weight, whatever the width of its batch.
 
     `update_state` takes labels int (B, T), -100 at ignored positions, logits float (B, T, C) or the scores of
     `lmzoo.layers.TransitionScores`, and weights (B,) or (B, T).

@@ -25,7 +25,7 @@ class Throughput(keras.callbacks.Callback):
         tokens: float, mean number of tokens per step.
         steps: int, total number of training steps.
         verbose: bool, whether to show anything.
-        say: function to call with each line of output.
+        say: function to call with each line of output, where no progress bar is shown.
 
     Example:
 

@@ -43,21 +43,21 @@ def fit_together(
     """Train several tasks that share a backbone (MT-DNN; Liu et al., 2019).
 
     Each step trains one task on a batch of its own examples, with its own loss; the steps of each task are evenly
-    spaced. All tasks share the optimizer: in the steps of other tasks, the gradient of a head is 0 and enters the
-    moments. Afterwards, each task can predict, and can be saved and exported, independently of the other tasks.
-    `backbone.save_to_preset(folder, tasks={...})` writes all tasks into one preset.
+    spaced. All tasks share the optimizer: in the steps of other tasks, the gradient of a head is 0, which still enters
+    the optimizer's moments. Afterwards, each task can predict, and can be saved and exported, independently of the
+    other tasks. `backbone.save_to_preset(folder, tasks={...})` writes all tasks into one preset.
 
     Args:
         tasks: dict from names to `(task, x, y)`, or `(task, x)` for a task without labels. All tasks must be built on
             the same backbone; all except `BidirectionalLM` can be mixed. `x` and `y` are texts in memory and their
             labels, as for the task's `fit`.
-        epochs: int, number of epochs. An epoch has as many steps as there are batches in all tasks.
+        epochs: int, number of epochs.
         batch_size: int, number of examples in a batch.
         temperature: float of at least 1, temperature T of the mixture. A task of n batches gets steps in proportion to
             n^(1/T): 1 mixes by size, higher temperatures favor small tasks, and `math.inf` gives all tasks equally many
             steps (Raffel et al., 2020, section 3.5.2). Each task goes through its examples as often as its steps allow,
             in a new order each time.
-        steps_per_epoch: int, number of steps in an epoch; by default one step for each batch.
+        steps_per_epoch: int, number of steps in an epoch; by default the number of batches of all tasks together.
         validation_data: dict from names of tasks to `(x, y)`, or `(x,)` without labels. After each epoch, the results
             of the task's `evaluate` are logged, such as `val_trec_accuracy` for a task "trec".
         optimizer: a Keras optimizer for all weights. By default `AdamW` as in `fit`, with the lowest learning rate that
@@ -72,10 +72,12 @@ def fit_together(
         the results on `validation_data`.
 
     Raises:
-        TypeError: If an entry is not a task with its examples, or the examples are not texts in memory.
+        TypeError: If `tasks` is empty, an entry is not a task with its examples, or the examples are not texts in
+            memory.
         ValueError: Before the first step, if the tasks have different backbones, if one is a `BidirectionalLM`, if a
-            task's `fit` refuses its examples or its validation data (the message names the task), if `validation_data`
-            has an unknown task, if a number is out of range, or if there are several processes.
+            task has several names, if a task's `fit` refuses its examples or its validation data (the message names the
+            task), if `validation_data` has an unknown task, if a number is out of range, or if there are several
+            processes.
         NotFiniteError: If training diverges.
 
     Example:
@@ -157,7 +159,7 @@ def _check_tasks(tasks: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
 
 
 def _check_validation(data: Any, tasks_by_name: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    """Check the validation data, and return each task's data by the name of the task.
+    """Check the validation data, and return them as a dict from names of tasks, which is empty if `data` is None.
 
     Raises:
         TypeError: If `data` is not a dict of tuples, or the examples are not texts in memory.
@@ -243,7 +245,10 @@ class _JointModel(keras.Model):
         return [variable for variable in self.variables if id(variable) not in trained_ids]
 
     def compile_together(self, optimizer: Any) -> None:
-        """Compile the model with the settings of its tasks, by default with `AdamW` at their lowest learning rate."""
+        """Compile the model with its tasks' settings of `jit_compile` and `run_eagerly`.
+
+        If `optimizer` is None, the model gets `AdamW` with the lowest learning rate that the tasks recommend.
+        """
         tasks = self.tasks.values()
         if optimizer is None:
             optimizer = AdamW(min(task.recipe.learning_rate for task in tasks), global_clipnorm=1.0)
@@ -351,7 +356,7 @@ def _run_epochs(
 def _evaluate(
     tasks_by_name: Mapping[str, Any], validation: Mapping[str, tuple[Any, ...]], batch_size: int
 ) -> dict[str, float]:
-    """Return the results of each task on its validation data."""
+    """Return the metrics of each task on its validation data, under names such as `val_trec_accuracy` for "trec"."""
     metric_values = {}
     for name, examples in validation.items():
         scores = tasks_by_name[name].evaluate(*examples, batch_size=batch_size, verbose=0, return_dict=True)

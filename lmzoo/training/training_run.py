@@ -64,7 +64,7 @@ class TrainingRun:
             callbacks: the user's callbacks; a `ResumableCheckpoint` among them makes the run resumable.
 
         Raises:
-            ProcessesError: If the processes that train the model have different data.
+            ProcessesError: If the processes that train the model differ in their data, epochs or steps.
             ValueError: If a resumable run has an unknown number of batches, or its state cannot be restored.
         """
         if keras.backend.backend() == "tensorflow":
@@ -111,7 +111,7 @@ def find_checkpoint(callbacks: Sequence[keras.callbacks.Callback]) -> ResumableC
 
 
 def count_batches(data: Any) -> int | None:
-    """Return the number of batches in one pass over `data`, or None if it is unknown."""
+    """Return the number of batches in one pass over `data`, or None if it is unknown or infinite."""
     if isinstance(data, keras.utils.PyDataset):
         return data.num_batches
     if hasattr(data, "cardinality"):  # of a `tf.data.Dataset`; negative if unknown or infinite
@@ -136,7 +136,7 @@ def _unfreeze_layers(model: Any) -> None:
 def _start_schedule(
     optimizer: Any, epoch_steps: int | None, epochs: int, steps_done: int, callbacks: Sequence[keras.callbacks.Callback]
 ) -> None:
-    """Start the optimizer's built-in schedule for a training run that has done `steps_done` steps."""
+    """Start the schedule of an lmzoo optimizer for a training run that has done `steps_done` steps."""
     optimizer = inner_optimizer(optimizer)
     if not isinstance(optimizer, AdamW):
         return
@@ -192,7 +192,7 @@ def count_updates(optimizer: AdamW, num_batches: int, batches_done: int = 0) -> 
 def _order_callbacks(
     callbacks: Sequence[keras.callbacks.Callback], checkpoint: ResumableCheckpoint | None, epoch_data: Any
 ) -> list[keras.callbacks.Callback]:
-    """Return all callbacks of a run in the order of their calls.
+    """Add the callbacks that every run needs, and return all in the order of their calls.
 
     Args:
         callbacks: the user's callbacks.

@@ -25,7 +25,7 @@ class GradualUnfreezing(keras.callbacks.Callback):
     Raises:
         TypeError: From `fit`, if the optimizer is not `AdamW` or `LAMB` of `lmzoo.training`.
         ValueError: If `epochs_per_layer` is below 1; from `fit`, if the number of steps of an epoch is unknown, or if
-            the model is not a task, as in `distill`.
+            it is called by anything but the `fit` of a task or `fit_together`, such as `distill`.
 
     Example:
 
@@ -46,7 +46,7 @@ class GradualUnfreezing(keras.callbacks.Callback):
         self.epochs_per_layer = epochs_per_layer
 
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
-        """Freeze all layers except the head."""
+        """Set the step at which each layer is unfrozen; the head trains from the start."""
         model: Any = self.model
         if not (hasattr(model, "backbone") and hasattr(model, "forget_compiled")):
             raise ValueError(

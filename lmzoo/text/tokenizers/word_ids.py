@@ -1,4 +1,4 @@
-"""Cache of the token ids of words, since most words of a text are repeated."""
+"""Cache of the token ids of words, since most words occur many times."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _SIZE_PER_WORD = 16  # overhead of a word, in the same unit
 
 
 class WordIds:
-    """Cache of the token ids of words, which are computed on first use.
+    """Cache of the token ids of words; a word is encoded when it first occurs.
 
-    Threads may share a cache. It is emptied when it exceeds its maximum size, and copies begin empty.
+    Threads may share a cache. A cache that exceeds its maximum size is emptied, and a copy of a cache begins empty.
 
     Args:
         encode: callable that takes a list of words and returns the token ids of each.

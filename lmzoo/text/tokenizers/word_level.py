@@ -33,13 +33,13 @@ class WordLevelTokenizer(Tokenizer):
     def tokenize(self, texts: Iterable[str | bytes | Sequence[str]]) -> list[list[Token]]:
         """Return the tokens of each text: ids, or the words if there is no vocabulary.
 
-        A text is a string, which `lmzoo.text.word_splitting.split_words` splits, or a list of words.
+        A text is a list of words, or a string or UTF-8 bytes, which `lmzoo.text.word_splitting.split_words` splits.
 
         Returns:
             One list per text, empty for an empty text.
 
         Raises:
-            TypeError: If a text or a word is not a string; the message names its position.
+            TypeError: If `texts` is a single string, or an entry is not a text; the message names its position.
         """
         cleaned_texts = clean_columns({"texts": texts}, words=True)[0]
         id_of = self._make_lookup()
@@ -50,8 +50,9 @@ class WordLevelTokenizer(Tokenizer):
         """Return the words of each text with their offsets in it.
 
         Returns:
-            One list of `TokenSpan(id, token, start, end)` per text; `token` is the word and `id` its token from
-            `tokenize`. Offsets count characters of the string as it was passed, or of the words joined by spaces.
+            One list of `TokenSpan(id, token, start, end)` per text; `token` is the word, and `id` is the token that
+            `tokenize` returns for it. Offsets count characters of the string as it was passed, or of the words joined
+            by spaces.
         """
         cleaned_texts = clean_columns({"texts": texts}, words=True)[0]
         id_of = self._make_lookup()
@@ -61,7 +62,7 @@ class WordLevelTokenizer(Tokenizer):
         ]
 
     def tokenize_words(self, words: Sequence[str]) -> list[list[Token]]:
-        """Return one list per word, with the word as its only token."""
+        """Return one list per word, which holds only the token of the word."""
         return [[token] for token in self.tokenize([list(words)])[0]]
 
     def tokenize_words_with_offsets(self, words: Sequence[str]) -> list[list[TokenSpan]]:
@@ -88,7 +89,7 @@ class WordLevelTokenizer(Tokenizer):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class WordTokenizer(WordLevelTokenizer):
-    """A tokenizer with a vocabulary of words, for ELMo models with cached token vectors or trained on words.
+    """A tokenizer with a vocabulary of words, for ELMo models that have cached token vectors or were trained on words.
 
     The id of a word is its index in the vocabulary plus one: 0 is padding.
 
@@ -143,7 +144,8 @@ class WordTokenizer(WordLevelTokenizer):
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
         """Create a tokenizer with `size` ids, for tests and toy models.
 
-        The ids belong to padding, if it has an id, and to the special tokens, each of `words`, and fillers.
+        The ids belong to padding, if it has an id, and to the special tokens, each of `words`, and fillers. If `size`
+        is too small, there are more ids, and no fillers.
         """
         tokens = [*cls(**special).special_tokens, *words]
         return cls([*tokens, *(f"filler{i}" for i in range(size - cls.first_id - len(tokens)))], **special)

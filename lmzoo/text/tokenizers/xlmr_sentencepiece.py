@@ -83,7 +83,7 @@ class XlmRobertaTokenizer(ModelRulesTokenizer):
         return self._get_plain_rules().align(text, begin)
 
     def _get_plain_rules(self) -> PrecompiledRules:
-        """Return the rules for plain text: none if it is normalized already."""
+        """Return the rules for text between added tokens, or empty rules if that text is normalized already."""
         return precompiled_rules(b"") if self._cutter.normalizes else self._rules
 
     @classmethod
