@@ -109,11 +109,13 @@ def merge_metrics(metrics: Any, weighted_metrics: Any) -> list[Any] | dict[str, 
     None stands for no metrics.
 
     Raises:
-        TypeError: If either argument is not a list, a dict or None.
+        TypeError: If either argument is not a list, a dict or None, or one is a list and the other a dict.
     """
     for value in (metrics, weighted_metrics):
         if not isinstance(value, (list, tuple, dict, type(None))):
             raise TypeError(f'`metrics` must be a list, such as ["accuracy"], or a dict of lists, got {value!r:.60}.')
+    if len({isinstance(value, dict) for value in (metrics, weighted_metrics) if value}) > 1:
+        raise TypeError("`metrics` and `weighted_metrics` must both be lists, or both be dicts of lists by output.")
     if isinstance(metrics, dict) or isinstance(weighted_metrics, dict):
         metric_dicts = [metrics or {}, weighted_metrics or {}]
         output_names = dict.fromkeys(output_name for metric_dict in metric_dicts for output_name in metric_dict)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from lmzoo.training import PearsonCorrelation, Perplexity, UnrolledLoss
+from lmzoo.training.metrics import merge_metrics
 
 rng = np.random.default_rng(7)
 X = rng.normal(3.0, 1.3, 61)
@@ -83,3 +84,11 @@ def test_the_unrolled_loss_is_a_sum_over_steps():
     logs = -np.arange(12.0).reshape(2, 3, 2)
     loss = UnrolledLoss.from_config(UnrolledLoss().get_config())
     assert float(loss(np.zeros((2, 3, 2)), logs)) == pytest.approx(66 / 2 / 2)
+
+
+def test_lists_and_dicts_of_metrics_are_not_mixed():
+    assert merge_metrics({"a": ["x"]}, {"a": "y", "b": ["z"]}) == {"a": ["x", "y"], "b": ["z"]}
+    assert merge_metrics({"a": ["x"]}, []) == {"a": ["x"]}
+    for mixed in (({"a": ["x"]}, ["y"]), (["x"], {"a": ["y"]})):
+        with pytest.raises(TypeError, match="must both be lists, or both be dicts"):
+            merge_metrics(*mixed)
