@@ -25,12 +25,12 @@ _PREFETCHED_BATCHES = 2
 def keras_input(x: Any, start: int | None = None) -> Any:
     """Convert `Batches` to the type that Keras' trainers process fastest on the current backend.
 
-    On TensorFlow this is a `tf.data.Dataset` (see `stream`), since Keras would infer shapes from the first two batches
-    of a `PyDataset`. On other backends it is `x` itself, a `PyDataset`, or an iterator if `start` is set.
+    On TensorFlow, the result is a `tf.data.Dataset` (see `stream`), since Keras would infer shapes from the first two
+    batches of a `PyDataset`. On other backends, it is `x` itself, a `PyDataset`, or an iterator if `start` is set.
 
     Args:
         x: `Batches`; anything else is returned unchanged.
-        start: int, step at which an endless stream of all epochs begins; None for a dataset of single passes.
+        start: int, step at which an endless stream of batches begins; None for the batches of one pass at a time.
     """
     if not isinstance(x, Batches):
         return x
@@ -63,8 +63,8 @@ def stream(
     Args:
         passes: callable that returns an iterator over the batches of a pass, all with the same structure and dtypes.
         cardinality: int, number of batches of a pass, or one of `tf.data`'s negative constants.
-        like: callable that returns an iterator over batches with the same structure and dtypes, but yields its first
-            batch, which determines the signature, sooner than `passes` does; None to use `passes`.
+        like: callable that returns an iterator over batches with the same structure and dtypes, whose first batch
+            determines the signature and is ready sooner than the first batch of `passes`; None to use `passes`.
         fixed: bool, whether batches differ only in their number of sequences. If not, no axis has a fixed size.
     """
     import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Encoding of texts of any length in windows, each a packed sequence, and joining of the windows' results by text.
+"""Splitting of long texts into windows, each a packed sequence, and pooling of the windows' results for each text.
 
 Letters in shapes: n texts, w windows of all texts, b texts in a batch, W windows of each text in a batch, T positions
 of a window, K outputs of a window, C tokens of all windows.
@@ -30,8 +30,8 @@ def check_windows(windows: Windows, stride: int | None) -> None:
     """Check the settings of windows.
 
     Raises:
-        ValueError: If `windows` is not None, "auto" or a positive integer, or `stride` is not None or a positive
-            integer, or is set without `windows`.
+        ValueError: If `windows` is neither None nor "auto" nor a positive integer, `stride` is neither None nor a
+            positive integer, or `stride` is set without `windows`.
     """
     is_valid = windows is None or (isinstance(windows, str) and windows == "auto") or is_integer(windows, 1)
     require(is_valid, "windows", 'None, "auto" or a positive integer', windows)
@@ -61,7 +61,7 @@ class WindowedTexts(Encoded):
 
     @property
     def lengths(self) -> np.ndarray:
-        """Number of positions that each text takes: its own length, or that of its windows side by side, int64 (n,)."""
+        """Padded width that each text needs, int64 (n,): its length, or the full width of several windows."""
         counts = self.counts
         return np.where(counts == 1, self.windows.lengths[self.splits[:-1]], counts * self.window_length)
 
@@ -124,6 +124,8 @@ class WindowedTexts(Encoded):
 
     def lay_out(self, outputs: np.ndarray) -> np.ndarray:
         """Put the outputs of the windows of each text side by side: (n, W·T, ...).
+
+        Missing windows are filled with zeros. If each text has one window, `outputs` is returned unchanged.
 
         Args:
             outputs: (w, T, ...), outputs for each token of the windows.
@@ -197,8 +199,8 @@ def _place_windows(
     Args:
         totals: int64 (n,), number of tokens of each text.
         room: int64 (n,), number of tokens of a full window of each text.
-        stride: int64 (n,), number of tokens from one window to the next.
-        windows: maximum number of windows of a text, or "auto".
+        stride: int64 (n,), number of tokens from the start of a window to the start of the next.
+        windows: maximum number of windows of a text, or "auto" for as many as it needs.
         sequence_length: int, maximum number of tokens of a sequence, for the warning.
     """
     window_counts = 1 + np.maximum(0, -((room - totals) // stride))  # (n,), rounded up
@@ -226,11 +228,11 @@ def encode_in_windows(
 ) -> WindowedTexts:
     """Tokenize texts, and pack each into as many windows as it needs.
 
-    A window begins `stride` tokens after the beginning of the previous window, or at its end if that is earlier; the
-    last window ends with the text. A text that fits into a sequence has one window, the sequence of
-    `Preprocessor.encode`. Of a pair, the longer text is split, the second text on ties, and each window holds the whole
-    shorter text. If the shorter text takes more than half of the room, it is truncated to half, with one warning per
-    call.
+    A window begins `stride` tokens after the beginning of the previous window, or directly after the previous window
+    if that is earlier. The last window ends with the text. A text that fits into a sequence has one window, the
+    sequence of `Preprocessor.encode`. Of a pair, the longer text is split, the second text on ties, and each window
+    holds the whole shorter text. If the shorter text takes more than half of the room, it is truncated to half, with
+    one warning per call.
 
     Args:
         preprocessor: `lmzoo.text.Preprocessor`.
@@ -243,8 +245,8 @@ def encode_in_windows(
 
     Raises:
         TypeError: If an entry is not text; the message names its position.
-        ValueError: If `texts` and `pairs` differ in number, or `sequence_length` leaves no room for text; see also
-            `check_windows`.
+        ValueError: If `texts` and `pairs` differ in number, `sequence_length` leaves no room for text, or
+            `check_windows` refuses `windows` or `stride`.
 
     Example:
 
@@ -315,11 +317,11 @@ def encode_words_in_windows(
         texts: n lists of words, or strings, which `lmzoo.text.word_splitting.split_words` splits.
         windows: maximum number of windows of a text; "auto" for no maximum. Longer texts are truncated, with one
             warning per call.
-        stride: int, number of tokens from one window to the next; None for half a window.
+        stride: int, number of tokens from the start of a window to the start of the next; None for half a window.
 
     Raises:
         TypeError: If a text or a word is not a string; the message names its position.
-        ValueError: If `sequence_length` leaves no room for text; see also `check_windows`.
+        ValueError: If `sequence_length` leaves no room for text, or `check_windows` refuses `windows` or `stride`.
     """
     check_windows(windows, stride)
     joined_texts, words, ids = preprocessor.tokenize_words(texts)
@@ -361,7 +363,7 @@ def halve_window(preprocessor: Preprocessor) -> int:
 def _count_prompt_tokens(prompt: Sequence[Token], texts: Sequence[Sequence[Token]]) -> np.ndarray:
     """Return the length of the common prefix of each text and the prompt, in tokens: int64 (n,).
 
-    The last tokens of a prompt may be joined with the beginning of a text.
+    It may be shorter than the prompt, whose last characters may form a token with the beginning of the text.
     """
     lengths = np.zeros(len(texts), "int64")
     for i, tokens in enumerate(texts if prompt else ()):

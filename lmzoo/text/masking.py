@@ -14,18 +14,19 @@ from lmzoo.common.arguments import is_integer, is_number, require
 class Masking:
     """BERT's masking (Devlin et al., 2019, section 3.1), by default dynamic as in RoBERTa (Liu et al., 2019).
 
-    In a sequence of n tokens, `max(1, round(n · probability))` are predicted. By default each is replaced by the mask
-    token with probability 0.8 and by a token drawn uniformly from the whole vocabulary, including special tokens, with
-    probability 0.1; otherwise it is unchanged. This is the rule of BERT's code. RoBERTa's code also predicts the tokens
-    at the ends of sequences and sentences, and never draws an id below 4; here all families follow BERT.
+    In a sequence of n tokens, at most `max(1, round(n · probability))` are predicted. By default each is replaced by
+    the mask token with probability 0.8 and by a token drawn uniformly from the whole vocabulary, including special
+    tokens, with probability 0.1; otherwise it is unchanged. This is the rule of BERT's code. RoBERTa's code also
+    predicts the tokens at the ends of sequences and sentences, and never draws an id below 4; here all families follow
+    BERT.
 
     Attributes:
         probability: float, fraction of positions to predict; special tokens count in n but are never chosen.
         whole_word: bool, whether to choose all tokens of a word together; a word with more tokens than remain to be
             chosen is skipped.
         ngram: int, maximum number of neighboring words that are chosen together, 3 for ALBERT (Lan et al., 2020): k
-            words with a probability proportional to 1/k, fewer if they have more tokens than remain to be chosen, and
-            none if one of these words has been chosen already. Needs `whole_word`.
+            words have a probability proportional to 1/k. Fewer are chosen if they have more tokens than remain to be
+            chosen, and none if one of them has been chosen already. Needs `whole_word`.
         rounding: rounding of n · `probability`: "nearest", with halves to even, or "random", up or down such that the
             average is exact, as in RoBERTa's code.
         dynamic: bool, whether a sequence is masked anew in every epoch. If not, it always has the same mask, as in
@@ -137,7 +138,7 @@ class Masking:
         rng: np.random.Generator,
         positions: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Return the tokens that replace `targets` at the chosen positions: int (B, M).
+        """Return `targets` with each chosen token masked, replaced by a random token or unchanged: int (B, M).
 
         Args:
             targets: int (B, M), ids of the tokens to replace.

@@ -82,16 +82,16 @@ def split_at(values: np.ndarray, splits: np.ndarray) -> np.ndarray:
 
 
 class Encoded(ABC):
-    """Tokenized examples, ready for batching."""
+    """Tokenized examples, ready for batching; an entry is an example, or a window of an example."""
 
     @property
     @abstractmethod
     def lengths(self) -> np.ndarray:
-        """Padded width that each example needs: int64 (n,)."""
+        """Padded width that each entry needs: int64 (n,)."""
 
     @abstractmethod
     def select(self, indices: Indices) -> Self:
-        """Return the examples at `indices` in that order."""
+        """Return the entries at `indices` in that order."""
 
     def cut_before(self, index: int) -> int:
         """Return the last index up to `index` at which the entries can be split without splitting an example."""

@@ -21,7 +21,7 @@ def factorization_order(known: np.ndarray, lengths: np.ndarray, rng: np.random.G
         parts: int, number of parts.
 
     Returns:
-        The order of each token, int32 (B, T). It does not depend on T; padding has the highest orders.
+        The order of each token, int32 (B, T), independent of T. Padding has the highest orders.
 
     Example:
 

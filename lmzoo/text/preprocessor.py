@@ -240,6 +240,9 @@ class Preprocessor(AdvisesOnNames):
         Returns:
             Dict of int32 arrays (b, length), for b indices: `token_ids`, `padding_mask` and, if the family has them,
             `segment_ids`. ELMo has only `character_ids` (b, length, 50).
+
+        Raises:
+            ValueError: If a sequence is longer than `length`.
         """
         ids, mask = encoded.padded(indices, length, self.tokenizer.pad_id)
         features = self.tokenizer.features(ids, mask)
@@ -379,9 +382,9 @@ class Preprocessor(AdvisesOnNames):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Create a preprocessor from the result of `get_config`; its tokenizer has no vocabulary yet.
+        """Create a preprocessor from the result of `get_config`.
 
-        `config["tokenizer"]` is a tokenizer or a serialized Keras object.
+        `config["tokenizer"]` is a tokenizer, or a serialized Keras object that yields one without a vocabulary.
         """
         tokenizer = config["tokenizer"]
         if not isinstance(tokenizer, Tokenizer):

@@ -1,4 +1,4 @@
-"""Conversion of the inputs that users pass into columns of single texts, of pairs or of larger groups of texts."""
+"""Splitting of users' inputs into columns: one for single texts, two for pairs, or more for larger groups."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def split_segments(x: Any, words: bool = False) -> tuple[Sequence[Any], Sequence
 
     Raises:
         TypeError: If `x` is not a list of texts.
-        ValueError: If an example does not have two segments.
+        ValueError: If `x` is an array of more than one axis or a tuple of anything but two columns, or if only some
+            examples in a list are pairs.
     """
     if isinstance(x, Mapping):
         raise TypeError(f"Expected texts, got a dict of {sorted(map(str, x))}; `predict` takes token features.")
@@ -48,7 +49,7 @@ def clean_segments(x: Any, words: bool = False) -> list[list[Any]]:
 
     Raises:
         TypeError: If `x` is not a list of texts, or an entry is not text.
-        ValueError: If an example does not have two segments.
+        ValueError: If `split_segments` cannot split `x`.
     """
     columns = [column for column in split_segments(x, words) if column is not None]
     return clean_columns(dict(zip(("texts", "pairs"), columns, strict=False)), words)
@@ -64,7 +65,7 @@ def clean_single_texts(name: str, x: Any, words: bool = False) -> list[Any]:
 
     Raises:
         TypeError: If `x` is not a list of texts, or an entry is not text.
-        ValueError: If `x` holds pairs.
+        ValueError: If `x` holds pairs, or `split_segments` cannot split it.
     """
     firsts, seconds = split_segments(x, words)
     if seconds is not None:
@@ -80,7 +81,7 @@ def clean_groups(x: Any, words: bool = False) -> list[list[Any]]:
 
     Raises:
         TypeError: If `x` is not a list of texts, or an entry is not text.
-        ValueError: If columns or groups differ in their number of texts.
+        ValueError: If columns or groups differ in their number of texts, or `split_segments` cannot split `x`.
     """
     columns = _split_groups(x, tuple if words else (tuple, list))
     if columns is None:

@@ -17,9 +17,10 @@ class SpanCorruption:
     """T5's span corruption (Raffel et al., 2020, section 3.1.4, https://arxiv.org/abs/1910.10683).
 
     In a sequence of n tokens, `round(n · probability)` are dropped, at least one and at most n - 1. They form
-    `round(dropped / mean_length)` spans, at least one, which are separated by remaining tokens. The lengths of the
-    spans, and of the parts between them, are drawn uniformly from all divisions into positive lengths. As in T5's code
-    (`random_spans_noise_mask`), a sequence begins with remaining tokens and ends with a span.
+    `round(dropped / mean_length)` spans, at least one and at most as many as there are remaining tokens, which separate
+    the spans. The lengths of the spans, and of the parts between them, are drawn uniformly from all divisions into
+    positive lengths. As in T5's code (`random_spans_noise_mask`), a sequence begins with remaining tokens and ends with
+    a span.
 
     In the source, each span is replaced by one sentinel token: the first span by the first sentinel, and so on. The
     target lists the spans, each after its sentinel, and ends with one more sentinel, as in the paper. An end token
@@ -86,7 +87,7 @@ class SpanCorruption:
         return length
 
     def draw(self, lengths: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Draw the lengths of the parts of b texts, which are alternately remaining tokens and spans: int64 (parts,).
+        """Draw the lengths of the parts of b texts, alternately remaining tokens and spans: int64 (parts,).
 
         Each text begins with remaining tokens and ends with a span.
 

@@ -31,7 +31,8 @@ def find_marked_spans(labels: Sequence[str], scheme: SpanScheme | None = None) -
         scheme: `SpanScheme` of all labels that a word may have; by default the scheme of `labels`.
 
     Returns:
-        A tuple `(type, first, end)` for each span, which consists of the words `first` to `end - 1`.
+        A tuple `(type, first, end)` for each span, which consists of the words `first` to `end - 1`. The list is empty
+        if there is no scheme in which the labels mark spans.
 
     Example:
 
@@ -93,10 +94,10 @@ class SpanTable(NamedTuple):
 
 
 def label_span(type_: str, length: int, scheme: SpanScheme) -> list[str]:
-    """Return the labels of a span of `length` words in a scheme, such as "B-PER", "I-PER" or "B-PER", "E-PER".
+    """Return the labels of a span of `length` words in a scheme, such as ["B-PER", "I-PER"] or ["B-PER", "E-PER"].
 
     Raises:
-        ValueError: If `length` is above 2 and the scheme has no label for the words inside the span.
+        ValueError: If `length` is above 2 and the scheme has "B" and "E" but no "I" for the type.
     """
     if length > 2 and not scheme.has(type_, "I") and scheme.has(type_, "B") and scheme.has(type_, "E"):
         raise ValueError(
@@ -111,10 +112,10 @@ def label_span(type_: str, length: int, scheme: SpanScheme) -> list[str]:
 def allowed_transitions(labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the label transitions that the span scheme of C labels allows.
 
-    "I" and "E" continue a span of their type that "B" has begun; for a type without "B" and "S", they may also begin a
-    span. If there are only "B" and "I", a type with "I" but without "B" means that the scheme is IOB1, in which "I" of
-    any type may begin a span. If there are labels with "E", a span must end with "E" or consist of an "S". Marks are
-    defined in `SpanScheme.marks`.
+    "I" and "E" continue a span of their type that "B" has begun; for a type with neither "B" nor "S", they may also
+    begin a span. If there are only "B" and "I", a type with "I" but without "B" means that the scheme is IOB1, in which
+    "I" of any type may begin a span. If there are labels with "E", a span must end with "E" or consist of an "S". Marks
+    are defined in `SpanScheme.marks`.
 
     Returns:
         Three bool arrays: whether the label of the column may follow the label of the row, (C, C); whether a text may

@@ -12,8 +12,8 @@ _INCOMPLETE = "\ufffd"  # the text of an incomplete character
 class TextPieces:
     """Text of generated tokens, returned in pieces as the tokens arrive.
 
-    Text is buffered until no later token can change it: incomplete characters, and a possible beginning of a stop
-    string. The text ends before the first stop string.
+    Incomplete characters, and a possible beginning of a stop string, are buffered until no later token can change them.
+    The text ends before the first stop string.
 
     Args:
         tokenizer: `lmzoo.text.Tokenizer` of the tokens.

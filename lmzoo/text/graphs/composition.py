@@ -32,7 +32,7 @@ class CompositionTables(NamedTuple):
         pairs: int64 (p,), keys of pairs that are composed, in ascending order: the first code point times 2^21, plus
             the second.
         composed: int32 (p,), the composition of each pair.
-        seconds: int32 (s,), second characters of pairs other than marks, in ascending order.
+        seconds: int32 (s,), the second characters of `pairs` that are not marks, in ascending order.
     """
 
     characters: np.ndarray
@@ -46,7 +46,9 @@ class CompositionTables(NamedTuple):
 
 @functools.lru_cache(maxsize=1)
 def composition_tables() -> CompositionTables:
-    """Build the tables of the installed `tokenizers`, once per process, which takes about a second.
+    """Return the composition tables of the installed `tokenizers`.
+
+    The first call takes about a second; later calls return the same tables.
 
     Example:
 
@@ -98,7 +100,7 @@ def _split_at_separators(text: str) -> list[np.ndarray]:
 
 
 def _find_compositions(decompositions: list[np.ndarray], compose: Callable[[str], str]) -> dict[int, int]:
-    """Return the compositions of pairs of code points, by the keys of `CompositionTables.pairs`.
+    """Return the composition of each pair of code points, in a dict with the keys of `CompositionTables.pairs`.
 
     Args:
         decompositions: arrays of at least two code points, the decompositions of characters.
@@ -128,8 +130,8 @@ class Composition(tf.Module):
             codes: int32 (n, None), the code points of the texts.
 
         Returns:
-            Code points, int32 (n, None), and the flat index of the code point that each comes from, int32. As in
-            `tokenizers`, a composed character comes from the origin of its first part.
+            The c normalized code points, int32 (n, None), and the flat index in `codes` of the origin of each, int32
+            (c,). As in `tokenizers`, the origin of a composed character is the origin of its first part.
         """
         # Characters below U+0300 neither change nor combine with the character before them.
         return tf.cond(
@@ -156,8 +158,8 @@ class Composition(tf.Module):
         """Decompose characters.
 
         Returns:
-            Three tensors (d,) for d parts: their code points, int32; their rows; and 1 for the first part of each
-            character, else 0, int32.
+            Three tensors (d,) for d parts: their code points, int32; the rows of their texts, int64; and 1 for the
+            first part of each character, else 0, int32.
         """
         tables = self._tables
         indices = tf.minimum(tf.searchsorted(tables.characters, values), len(tables.characters) - 1)  # (c,)
@@ -246,7 +248,10 @@ class Composition(tf.Module):
         return values, num_consumed, is_kept
 
     def _find(self, first: tf.Tensor, second: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return whether each pair of characters has a composition, bool (k,), and if so, which, int32 (k,)."""
+        """Return whether each of k pairs of characters has a composition, bool (k,), and the compositions, int32 (k,).
+
+        The entry of a pair without a composition is arbitrary.
+        """
         keys = tf.cast(first, tf.int64) * _UNIT + tf.cast(second, tf.int64)  # (k,)
         pairs = self._tables.pairs
         indices = tf.minimum(tf.searchsorted(pairs, keys), len(pairs) - 1)

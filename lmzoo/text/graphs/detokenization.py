@@ -23,7 +23,7 @@ def graph_detokenizer(tokenizer: Tokenizer) -> tf.Module:
         A module that maps a `tf.RaggedTensor` of int32 ids, (n, None), to texts, `tf.string` (n,).
 
     Raises:
-        TypeError: If no module is registered for the tokenizer's class. Register one with
+        TypeError: If no module is registered for the tokenizer's class or a base class. Register one with
             `graph_detokenizer.register(tokenizer_class, graph_class)`.
 
     Example:
@@ -48,7 +48,7 @@ class JoinedText(tf.Module):
     """Detokenization by joining the texts of tokens; invalid UTF-8 becomes U+FFFD.
 
     Args:
-        texts: UTF-8 text of each of the V tokens.
+        texts: UTF-8 bytes of each of the V tokens; a token may begin or end within a character.
         trims: bool, whether to strip spaces at both ends of the joined text.
     """
 
@@ -58,7 +58,7 @@ class JoinedText(tf.Module):
         self._trims = trims
 
     def __call__(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        """Return the texts of ids, int32 (n, None): `tf.string` (n,)."""
+        """Map ids, int32 (n, None), to texts, `tf.string` (n,)."""
         texts = tf.strings.reduce_join(ids.with_values(tf.gather(self._texts, ids.values)), axis=1)  # (n,)
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
         return tf.strings.regex_replace(texts, "^ +| +$", "") if self._trims else texts
@@ -94,6 +94,6 @@ class WordText(tf.Module):
         self._words = [tokenizer.id_to_token(i).encode() for i in range(tokenizer.vocabulary_size)]  # (V,)
 
     def __call__(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        """Return the texts of ids, int32 (n, None): `tf.string` (n,)."""
+        """Map ids, int32 (n, None), to texts, `tf.string` (n,)."""
         ids = tf.ragged.boolean_mask(ids, ids >= self._first)
         return tf.strings.reduce_join(ids.with_values(tf.gather(self._words, ids.values)), axis=1, separator=" ")

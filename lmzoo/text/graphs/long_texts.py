@@ -1,4 +1,4 @@
-"""Encoding of texts of any length in windows, in TensorFlow ops, with the same results as `lmzoo.text.long_texts`.
+"""Splitting of long texts into windows as TensorFlow ops, with the same results as `lmzoo.text.long_texts`.
 
 Letters in shapes: n texts, w windows of all texts, t positions, m words, N tokens of all texts, C tokens of all
 windows, W characters of a word, p tokens of a prompt, k outputs of a window.
@@ -58,8 +58,12 @@ class LongTextGraph(PackingGraph):
 
     Args:
         preprocessor: `lmzoo.text.Preprocessor`.
-        windows: maximum number of windows of a text, or "auto".
-        stride: int, number of tokens from one window to the next; None for windows that do not overlap.
+        windows: maximum number of windows of a text, or "auto" for as many as it needs.
+        stride: int, number of tokens from the start of a window to the start of the next; None for windows that do not
+            overlap.
+
+    Raises:
+        ValueError: If `windows` or `stride` is invalid, or `PackingGraph` refuses `preprocessor`.
     """
 
     def __init__(self, preprocessor: Preprocessor, windows: MaxWindows, stride: int | None) -> None:
@@ -74,12 +78,12 @@ class LongTextGraph(PackingGraph):
         Args:
             texts: `tf.string` (n,), single texts or first texts.
             pairs: `tf.string` (n,), second texts, or None.
-            prompt: str, prefix of each first text, which is repeated in each window of the text.
+            prompt: str to put in front of each first text; it is repeated in each window of the text.
 
         Returns:
-            The features of the w windows, int32 (w, t) or (w, t, W); `text`, int64 (w,), the index of each window's
-            text; `length`, int64 (w,), the window's number of tokens; and `truncated`, bool (n,), whether each text was
-            truncated.
+            Dict of the features of the w windows, int32 (w, t) or (w, t, W); `text`, int64 (w,), the index of each
+            window's text; `length`, int64 (w,), the window's number of tokens; and `truncated`, bool (n,), whether each
+            text was truncated.
         """
         first = self._tokenize(tf.strings.join([prompt, texts]) if prompt else texts)
         second = first[:, :0] if pairs is None else self._tokenize(pairs)
@@ -144,8 +148,11 @@ class LongWordsGraph(WordPackerGraph):
 
     Args:
         preprocessor: `lmzoo.text.Preprocessor`.
-        windows: maximum number of windows of a text, or "auto".
-        stride: int, number of tokens from one window to the next; None for half a window.
+        windows: maximum number of windows of a text, or "auto" for as many as it needs.
+        stride: int, number of tokens from the start of a window to the start of the next; None for half a window.
+
+    Raises:
+        ValueError: If `windows` or `stride` is invalid, or `PackingGraph` refuses `preprocessor`.
     """
 
     def __init__(self, preprocessor: Preprocessor, windows: MaxWindows, stride: int | None) -> None:
@@ -158,7 +165,7 @@ class LongWordsGraph(WordPackerGraph):
         """Return the features of the windows of texts, `tf.string` (n,), and the words of the texts.
 
         Returns:
-            The dict of `WordPackerGraph`, with windows in place of sequences; `truncated`, bool (n,), is by text.
+            The dict of `WordPackerGraph`, with windows instead of sequences, and one value of `truncated` per text.
         """
         tokens, words, first_tokens, spans = self._words_of(texts)
         totals = tokens.row_lengths()  # (n,)
@@ -191,13 +198,15 @@ class LongWordsGraph(WordPackerGraph):
 
 
 def _slices(rows: tf.RaggedTensor, row: tf.Tensor, begin: tf.Tensor, count: tf.Tensor) -> tf.RaggedTensor:
-    """Return w slices: `count[i]` values from index `begin[i]` of the row with index `row[i]`, all int64 (w,)."""
+    """Return w slices of rows: slice i holds `count[i]` values from index `begin[i]` of row `row[i]`."""
     start = tf.gather(rows.row_starts(), row) + begin
     return tf.gather(rows.values, tf.ragged.range(start, start + count))
 
 
 def pool_windows(outputs: tf.Tensor, text: tf.Tensor, length: tf.Tensor, pooling: str) -> tf.Tensor:
-    """Return the mean or maximum over the windows of each text, like `WindowedTexts.pool`: (n, k).
+    """Return the mean or maximum of outputs over the windows of each text, like `WindowedTexts.pool`: (n, k).
+
+    The mean is weighted by `length`.
 
     Args:
         outputs: float (w, k), outputs of the windows.

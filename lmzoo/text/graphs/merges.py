@@ -49,7 +49,10 @@ class MergesGraph(tf.Module):
         return ids, word
 
     def _merge(self, ids: tf.Tensor, word: tf.Tensor, ranks: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Merge the lowest-ranked pair of every word, wherever it occurs in the word.
+        """Merge the pair with the lowest rank in each word, wherever it occurs.
+
+        Overlapping pairs are merged from left to right. A merge that `_may_be_overtaken` marks is applied only
+        where it occurs first.
 
         Args:
             ids: int32 (s,), ids of the symbols of all words.
@@ -83,7 +86,7 @@ class MergesGraph(tf.Module):
         return ids, word, ranks
 
     def _look_up_ranks(self, places: tf.Tensor, ids: tf.Tensor, word: tf.Tensor) -> tf.Tensor:
-        """Return the rank of the pair of symbols that begins at each index in `places`: int32 (p,)."""
+        """Return the rank of the pair at each index in `places`, or `_NO_MERGE` if it does not merge: int32 (p,)."""
         next_places = tf.minimum(places + 1, tf.size(ids) - 1)
         pairs = tf.cast(tf.gather(ids, places), tf.int64) * self._size + tf.cast(tf.gather(ids, next_places), tf.int64)
         is_pair = (tf.gather(word, places) == tf.gather(word, next_places)) & (next_places > places)
@@ -91,7 +94,7 @@ class MergesGraph(tf.Module):
 
 
 def _may_be_overtaken(part_ids: np.ndarray, merged_ids: np.ndarray) -> np.ndarray:
-    """Return whether each merge produces a symbol that an earlier merge in the list takes: bool (merges,).
+    """Return whether each merge produces a symbol that is a part of an earlier merge in the list: bool (merges,).
 
     Such a merge applies only to the first pair in a word before the ranks are looked up again. Trainers do not produce
     such merges.

@@ -83,7 +83,10 @@ class PrecompiledRulesGraph(tf.Module):
         return codes, tf.gather(place, tf.minimum(origins + result_indices, last_origins)), tf.gather(part, origins)
 
     def _begins(self, codes: tf.Tensor, part: tf.Tensor) -> tf.Tensor:
-        """Return whether a grapheme cluster begins at each character, exact for up to `MOST_BYTES` bytes: bool (c,)."""
+        """Return whether a grapheme cluster begins at each character: bool (c,).
+
+        The result is exact for clusters of up to `MOST_BYTES` bytes.
+        """
         kinds = tf.gather(self._kinds, tf.searchsorted(self._starts, codes, side="right") - 1)  # (c,)
         previous_kinds = shift(kinds, 1, PLAIN)
         continues_cluster = (kinds == EXTEND) & (previous_kinds != CONTROL) | (previous_kinds == PREPEND) & (
@@ -97,6 +100,9 @@ class Expansion(tf.Module):
 
     Args:
         changes: dict from integers to lists of rows, each a tuple of k integers.
+
+    Attributes:
+        values: int32 (r, k), the rows of all lists, in ascending order of the integers.
     """
 
     def __init__(self, changes: Mapping[int, Sequence[tuple[int, ...]]]) -> None:
@@ -139,6 +145,9 @@ class Expansion(tf.Module):
 
 
 def find(keys: np.ndarray, values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return whether each value is among the sorted `keys`, bool (c,), and if so the key's index, int32 (c,)."""
+    """Return whether each value is among the sorted `keys`, bool (c,), and the index of its key, int32 (c,).
+
+    The index of a value that is not among the keys is arbitrary.
+    """
     indices = tf.minimum(tf.searchsorted(keys, values), len(keys) - 1)
     return tf.gather(keys, indices) == values, indices

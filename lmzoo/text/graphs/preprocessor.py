@@ -20,12 +20,16 @@ def graph_packer(preprocessor: Preprocessor) -> tf.Module:
     """Return a preprocessor as TensorFlow ops, with the same sequences as `preprocessor.encode`.
 
     Args:
-        preprocessor: `lmzoo.text.Preprocessor`; later changes of its `sequence_length` do not affect the module.
+        preprocessor: `lmzoo.text.Preprocessor`; later changes to its `sequence_length` do not affect the module.
 
     Returns:
         A module to call on texts, or on texts and pairs, each a `tf.string` tensor (n,). It returns a dict with the
-        features of `Preprocessor.features`, dense int32 (n, t) where t is the length of the longest sequence, and
+        features of `Preprocessor.features`, dense int32 (n, t, ...), where t is the length of the longest sequence, and
         `truncated`, bool (n,), whether each sequence was truncated.
+
+    Raises:
+        TypeError: If the tokenizer's class is not registered with `graph_tokenizer`.
+        ValueError: If the class of `preprocessor` overrides a method of `Preprocessor` that becomes TensorFlow ops.
 
     Example:
 
@@ -48,7 +52,8 @@ class PackingGraph(tf.Module):
         preprocessor: `lmzoo.text.Preprocessor`.
 
     Raises:
-        ValueError: If the class of `preprocessor` overrides a method of `Preprocessor` that becomes TensorFlow ops.
+        TypeError: If the tokenizer's class is not registered with `graph_tokenizer`.
+        ValueError: If the class of `preprocessor` overrides `encode`, `encode_words`, `pack` or `features`.
     """
 
     def __init__(self, preprocessor: Preprocessor) -> None:
@@ -138,18 +143,24 @@ class PackerGraph(PackingGraph):
         Args:
             texts: `tf.string` (n,), single texts or first texts.
             pairs: `tf.string` (n,), second texts, or None.
-            prompt: str, prefix of each first text.
+            prompt: str to put in front of each first text.
+
+        Returns:
+            The dict of `pack`.
         """
         texts = tf.strings.join([prompt, texts]) if prompt else texts
         return self.pack(self._tokenize(texts), None if pairs is None else self._tokenize(pairs))
 
 
 class PromptGraph(PackingGraph):
-    """Preprocessing of prompts as TensorFlow ops, without special tokens at the end, since the model continues them.
+    """Preprocessing of prompts as TensorFlow ops.
+
+    A prompt has no special tokens at its end, since the model continues it.
 
     Args:
         preprocessor: `lmzoo.text.Preprocessor` of the model.
-        length: int, maximum number of tokens of a prompt; a longer prompt is truncated at its beginning.
+        length: int, maximum number of tokens of a prompt, including the start token; a longer prompt loses its first
+            tokens.
         empty: list of ids that replace an empty prompt if there is no start token.
     """
 
@@ -159,7 +170,11 @@ class PromptGraph(PackingGraph):
         self._empty = list(empty)
 
     def __call__(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the features of prompts, `tf.string` (n,), and `truncated`, bool (n,)."""
+        """Return the features of prompts, `tf.string` (n,).
+
+        Returns:
+            Dict of the features, and `truncated`, bool (n,), whether each prompt was truncated.
+        """
         tokens = self._tokenize(texts)  # (n, None)
         prompt_lengths = tokens.row_lengths()  # (n,)
         start = self._special(prompt_lengths)[0]  # (n, k)
@@ -180,9 +195,9 @@ class WordPackerGraph(PackingGraph):
         """Return the features of texts, `tf.string` (n,), and their words.
 
         Returns:
-            The dict of `PackerGraph` with two more entries: `place`, int64 (m, 2), the sequence and the position of the
-            first token of each of m words, without truncated words; and `span`, int32 (n, None, 2), ragged, the
-            offsets of these words.
+            The dict of `PackerGraph` with two more entries for the m words that were not truncated: `place`, int64
+            (m, 2), the index of each word's sequence and the position of its first token there; and `span`, ragged
+            int32 (n, None, 2), the offsets of the words in their texts.
         """
         tokens, words, first_tokens, spans = self._words_of(texts)
         token_indices = first_tokens - tf.gather(
@@ -209,7 +224,7 @@ class WordPackerGraph(PackingGraph):
         return tokens_by_text, words, tokens.row_starts(), spans
 
     def _tokenize_word_strings(self, words: tf.Tensor) -> tf.RaggedTensor:
-        """Return the token ids of words, `tf.string` (m,), like `Tokenizer.tokenize_words`: ragged (m, None)."""
+        """Map words, `tf.string` (m,), to their token ids, like `Tokenizer.tokenize_words`: int32 (m, None, ...)."""
         if isinstance(self._python_tokenizer, WordLevelTokenizer):
             ids = self._tokenizer.of_words(words)  # (m,) or (m, W)
             return tf.RaggedTensor.from_uniform_row_length(ids, 1)

@@ -115,7 +115,10 @@ class SentencePieceGraph(CutTextsGraph):
         return ragged_ids, ragged_ids.with_values(tf.stack([starts, stops], axis=1))
 
     def _clean_to_letters(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        """Return the l cleaned characters of texts, int32 (n, None), and their offsets, int32 (l, 2)."""
+        """Clean texts, and return their l characters, int32 (n, None), and the offsets of these, int32 (l, 2).
+
+        If the texts are already normalized, only whitespace is cleaned.
+        """
         codes = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")
         offsets = indices_in_rows(codes)
         offsets = tf.stack([offsets, offsets + 1], axis=1)

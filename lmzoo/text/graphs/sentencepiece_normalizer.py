@@ -28,7 +28,7 @@ class NormalizedTexts(NamedTuple):
         texts: `tf.string` (n,), the normalized texts.
         sizes: int64 (n, None), size of each unit in bytes; the end of a text counts as one more unit of one byte.
         is_visible: bool (u,), whether each unit is something other than a space.
-        origins: int64 (u,), index of the input character that each unit comes from, non-decreasing.
+        origins: int64 (u,), flat index of the input character that each unit comes from, non-decreasing.
     """
 
     texts: tf.Tensor
@@ -43,14 +43,14 @@ class NormalizedTexts(NamedTuple):
 
         Args:
             rows: int64 (t,), index of each token's text.
-            begin: int (t,), byte of the text at which each token begins.
-            end: int (t,), byte of the text at which each token ends.
+            begin: int (t,), byte of the normalized text at which each token begins.
+            end: int (t,), byte of the normalized text at which each token ends.
             last_part_counts: bool, see `SentencePieceTokenizer.last_part_counts`.
 
         Returns:
-            Three tensors (t,): the index of each token's first character, without leading spaces, int64; the index
-            after its last character, int64; and whether the token is only a space, bool. The range of such a token is
-            the next character.
+            Three tensors (t,): the flat index of each token's first character after leading spaces, int64; the index
+            after its last character, int64; and whether the token is only a space, bool. The range of a token that is
+            only a space is the next character.
         """
         unit_ends = find_bytes(self.sizes, rows, end)  # (t,)
         first_units = tf.minimum(
@@ -72,8 +72,8 @@ class NormalizedTexts(NamedTuple):
 class SentencePieceNormalizer(tf.Module):
     """The normalization of a SentencePiece model.
 
-    Texts are normalized by an auxiliary model that splits them into bytes. The offsets of longer tokens would not show
-    where a token ends within the characters that replace a single character.
+    Texts are normalized by an auxiliary model that splits them into bytes. If several characters replace
+    a single one, the offsets of longer tokens would not show at which of them a token ends.
 
     Args:
         model: bytes of the SentencePiece model.
@@ -129,7 +129,7 @@ def make_model_ops(model: bytes) -> tf_text.SentencepieceTokenizer:
 
 
 def remove_normalization(model: bytes) -> bytes:
-    """Return a copy of a SentencePiece model without normalization, except that spaces become "▁"."""
+    """Return a copy of a SentencePiece model that does not normalize texts, apart from replacing spaces with "▁"."""
     proto = read_model(model)
     # The library logs a line about a model without any rule.
     proto.normalizer_spec.precompiled_charsmap = compile_rules([(" ", SPACE)])

@@ -12,7 +12,7 @@ from lmzoo.text.tokenizers.sentencepiece_pair import MarianTokenizer
 
 
 class MarianGraph(CutTextsGraph):
-    """Marian's tokenizer as TensorFlow ops, for `graph_tokenizer`; it does not compute offsets."""
+    """Marian's tokenizer as TensorFlow ops, without offsets, for `graph_tokenizer`."""
 
     def __init__(self, tokenizer: MarianTokenizer) -> None:
         super().__init__(tokenizer)
@@ -23,7 +23,7 @@ class MarianGraph(CutTextsGraph):
         self._pieces = tf_text.SentencepieceTokenizer(tokenizer.model, out_type=tf.string)
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Return the token ids of texts, `tf.string` (n,): int32 (n, None)."""
+        """Map texts, `tf.string` (n,), to token ids, int32 (n, None)."""
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
         texts_without_code = tf.strings.regex_replace(texts, self._code, "")
         code_lengths = tf.strings.length(texts) - tf.strings.length(texts_without_code)  # (n,)

@@ -21,8 +21,9 @@ def find_labeled_spans(
         places: int32 (n, None, 2), offsets of the words in characters.
 
     Returns:
-        `text` and `label`, `tf.string` (n, S), `score`, float32 (n, S), `start` and `end`, int32 (n, S), where S is the
-        largest number of spans of a text; padded with "", 0 and -1.
+        Dict of `text` and `label`, `tf.string` (n, S), padded with ""; `score`, float32 (n, S), the mean probability of
+        the words' labels, padded with 0; and `start` and `end`, int32 (n, S), padded with -1. S is the largest number
+        of spans in a text.
     """
     rows = labels.value_rowids()  # (w,)
     word_labels = labels.values  # (w,)

@@ -8,7 +8,7 @@ EDGE = 0x110000  # more than any code point
 
 
 def indices_in_rows(values: tf.RaggedTensor) -> tf.Tensor:
-    """Return the index within its row of each flat value of a ragged tensor (n, None): int32 (c,)."""
+    """Return the index of each of the c values of a ragged tensor (n, None) within its row: int32 (c,)."""
     starts = tf.cast(tf.gather(values.row_starts(), compute_row_indices(values)), tf.int32)
     return tf.range(tf.size(starts)) - starts
 
@@ -16,7 +16,7 @@ def indices_in_rows(values: tf.RaggedTensor) -> tf.Tensor:
 # TensorFlow's own `value_rowids` and `repeat` make a mask as wide as the longest row: gigabytes if one of many words is
 # very long.
 def compute_row_indices(values: tf.RaggedTensor) -> tf.Tensor:
-    """Return the row index of each flat value of a ragged tensor (n, None): int64 (c,)."""
+    """Return the row index of each of the c values of a ragged tensor (n, None): int64 (c,)."""
     ends = values.row_splits[1:]
     return tf.searchsorted(ends, tf.range(values.row_splits[-1]), side="right", out_type=tf.int64)
 
@@ -60,12 +60,12 @@ def find_bytes(sizes: tf.RaggedTensor, rows: tf.Tensor, places: tf.Tensor) -> tf
 
 
 def find_first_from(mask: tf.Tensor, places: tf.Tensor, skipped: tf.Tensor | int = 0) -> tf.Tensor:
-    """Return the first index where a mask is true at or after each place, or h if there is no such index.
+    """Return the first index at or after each place where a mask is true, or h if there is none: int64 (p,).
 
     Args:
         mask: bool (h,), array to search.
         places: int64 (p,), indices from which to search, 0 to h.
-        skipped: int or int (p,), number of true indices to skip.
+        skipped: int, or int (p,) with one value per place, number of indices with a true value to skip.
     """
     true_indices = tf.concat([tf.where(mask)[:, 0], [tf.size(mask, tf.int64)]], axis=0)
     num_earlier = tf.concat([[0], tf.cumsum(tf.cast(mask, tf.int64))], axis=0)  # (h + 1,)
@@ -74,7 +74,7 @@ def find_first_from(mask: tf.Tensor, places: tf.Tensor, skipped: tf.Tensor | int
 
 
 def find_last_up_to(mask: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-    """Return the last index where a mask is true at or before each place, or -1 if there is no such index.
+    """Return the last index at or before each place where a mask is true, or -1 if there is none: int64 (p,).
 
     Args:
         mask: bool (h,), array to search.

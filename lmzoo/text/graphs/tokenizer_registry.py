@@ -1,4 +1,4 @@
-"""Registry of tokenizers as TensorFlow ops, with the same ids as in Python."""
+"""Registry of modules that run tokenizers as TensorFlow ops, with the same ids as in Python."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
         `tf.function`. When it is saved in a SavedModel, the vocabulary is included.
 
     Raises:
-        TypeError: If the tokenizer is not from `lmzoo.text` and its class is not registered. Register a class with
+        TypeError: If neither the tokenizer's class nor a base class is registered. Register a class with
             `graph_tokenizer.register(tokenizer_class, graph_class)`.
 
     Example:

@@ -25,9 +25,9 @@ _LAST_MARK = 0x345  # the combining mark that sorts after all other marks
 class CharacterMap(NamedTuple):
     """The replacements of all code points, in runs of code points that are treated alike.
 
-    Code point c of run r becomes the W values `base[r] + step[r] * c`. Each value is a code point (for a combining mark
-    plus `RANK_UNIT` times its rank), `NOTHING` or `BLOCKER`. Ideographs and punctuation get spaces around them if they
-    are split off.
+    Code point c of run r becomes the W values `base[r] + step[r] * c`. Each value is a code point (for a combining
+    mark, plus `RANK_UNIT` times its rank), `NOTHING` for no character, or `BLOCKER` for a dropped character that marks
+    do not move across. Ideographs and punctuation get spaces around them if they are split off.
 
     Attributes:
         starts: int32 (R,), first code point of each run, in ascending order from 0.
@@ -46,7 +46,8 @@ def character_map(
 ) -> CharacterMap:
     """Return the map of a `WordPieceTokenizer` with these options.
 
-    Without `split_punctuation`, it is the map of the normalizer alone. The first call takes a second or two.
+    Without `split_punctuation`, the map covers the normalizer alone. The first call with given options takes a second
+    or two.
 
     Example:
 

@@ -24,7 +24,7 @@ class Windows(NamedTuple):
         begin: int64 (w,), index of the window's first token among the tokens of all contexts.
         max_context: bool (w, None), whether each token of a window has the most context in this window.
         spans: int32 (N, 2), offsets of each token in its context.
-        truncated: bool (n,), whether the question was truncated.
+        truncated: bool (n,), whether the question of each example was truncated.
     """
 
     features: dict[str, tf.Tensor]
@@ -42,12 +42,12 @@ class WindowGraph(PackingGraph):
 
     Args:
         preprocessor: `lmzoo.text.Preprocessor`.
-        doc_stride: int, number of tokens from the beginning of a window to the next.
+        doc_stride: int, number of tokens from the beginning of a window to the beginning of the next.
         max_question_length: int, maximum number of tokens of a question.
 
     Raises:
-        ValueError: If questions of `max_question_length` tokens leave no room for a context, or the tokenizer has no
-            offsets in graphs.
+        ValueError: If questions of `max_question_length` tokens leave no room for a context, the tokenizer does not
+            compute offsets in graphs, or `PackingGraph` refuses `preprocessor`.
     """
 
     def __init__(self, preprocessor: Preprocessor, doc_stride: int, max_question_length: int) -> None:

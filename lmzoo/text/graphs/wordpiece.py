@@ -18,7 +18,7 @@ _SPACE = 0x20
 
 
 class CleanWordsGraph(CutTextsGraph):
-    """Base class of tokenizers as TensorFlow ops that clean texts and split them into words by BERT's rules.
+    """Base class for the TensorFlow ops of tokenizers that clean texts and split them into words by BERT's rules.
 
     Args:
         tokenizer: `RustTokenizer`.
@@ -40,14 +40,14 @@ class CleanWordsGraph(CutTextsGraph):
         return _normalize(character_map(*self._options, split_punctuation=False), codes)
 
     def words(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Return the words of normalized texts, `tf.string` (n,): `tf.string` (n, None).
+        """Clean texts, `tf.string` (n,), and split them into words, `tf.string` (n, None).
 
-        Words that are too long are replaced by a private-use character.
+        Words of more than `longest` characters are replaced by a private-use character.
         """
         return self._words(texts)[0]
 
     def _words(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.Tensor]:
-        """Return the words of normalized texts with their characters.
+        """Clean texts, and split them into words and the characters of the words.
 
         Returns:
             The m words, `tf.string` (n, None); their l characters, int32 (m, None); and the offsets of the characters,
@@ -127,7 +127,7 @@ def _normalize(mapping: CharacterMap, texts: tf.RaggedTensor) -> tuple[tf.Ragged
         texts: int32 (n, None), code points of the texts.
 
     Returns:
-        Code points, int32 (n, None), and the flat index of the code point that each comes from, int32.
+        The d new code points, int32 (n, None), and the flat index in `texts` of the origin of each, int32 (d,).
     """
     original_codes = texts.values  # (c,)
     runs = tf.searchsorted(mapping.starts, original_codes, side="right") - 1  # (c,)

@@ -24,7 +24,7 @@ class _WordLevelGraph(tf.Module):
     """Base class of word-level tokenizers as TensorFlow ops; subclasses turn a word into an id or symbols."""
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Return the ids or symbols of the words of texts, `tf.string` (n,): int32 (n, None) or (n, None, W)."""
+        """Map texts, `tf.string` (n,), to the ids, int32 (n, None), or symbols, int32 (n, None, W), of their words."""
         return self.with_offsets(texts)[0]
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
@@ -34,10 +34,10 @@ class _WordLevelGraph(tf.Module):
 
     @abstractmethod
     def of_words(self, words: tf.Tensor) -> tf.Tensor:
-        """Return the ids or symbols of words, `tf.string` (m,): int32 (m,) or (m, W)."""
+        """Map words, `tf.string` (m,), to ids, int32 (m,), or symbols, int32 (m, W)."""
 
     def words(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Return the words of texts, `tf.string` (n,), by the rules of `split_words`: `tf.string` (n, None)."""
+        """Split texts, `tf.string` (n,), into words, `tf.string` (n, None), by the rules of `split_words`."""
         return split_words(texts)[0]
 
 
@@ -50,7 +50,7 @@ class CharacterGraph(_WordLevelGraph):
         self._markers = {marker: tokenizer.as_array([marker], 1) for marker in MARKERS}  # each (1, W)
 
     def of_words(self, words: tf.Tensor) -> tf.Tensor:
-        """Return the symbols of words, `tf.string` (m,), laid out like `CharacterTokenizer.as_array`: int32 (m, W)."""
+        """Map words, `tf.string` (m,), to symbols, int32 (m, W), in the layout of `CharacterTokenizer.as_array`."""
         max_bytes = self._width - 2
         word_bytes = tf.io.decode_raw(words, tf.uint8, fixed_length=max_bytes)  # (m, W - 2), cut or padded with 0
         symbols = tf.pad(tf.cast(word_bytes, tf.int32), [[0, 0], [1, 1]]) + FIRST_BYTE  # (m, W)
@@ -75,7 +75,7 @@ class WordGraph(_WordLevelGraph):
         self._lowercase = tokenizer.lowercase
 
     def of_words(self, words: tf.Tensor) -> tf.Tensor:
-        """Return the ids of words, `tf.string` (m,): int32 (m,)."""
+        """Map words, `tf.string` (m,), to ids, int32 (m,)."""
         ids = self._table.lookup(words)
         if not self._lowercase:
             return ids

@@ -1,1 +1,1 @@
-"""Tokenizers, one per module, which turn strings into ids."""
+"""Tokenizers, which turn strings into ids and back."""

@@ -25,7 +25,7 @@ class AddedToken:
         single_word: bool, whether the token matches only where no letter, digit or "_" is next to it.
         normalized: bool, whether the token is normalized and then matched in the normalized text, for example
             regardless of case if the tokenizer lowercases. No two such tokens can be equal after normalization.
-        special: bool, whether the token is special: it is never masked, and not part of decoded text.
+        special: bool, whether the token is a special token, which is never masked.
 
     Raises:
         ValueError: If `content` is empty or not a string, or a flag is not a bool.
@@ -80,7 +80,7 @@ def read_added_tokens(
         special: bool, whether strings are special tokens.
 
     Raises:
-        ValueError: If an entry is not a token.
+        ValueError: If `tokens` is a string, or an entry is not a token.
     """
     if isinstance(tokens, str):
         raise ValueError(f"Tokens must be a list, got {tokens!r:.60}.")
@@ -98,7 +98,7 @@ def _make_from_fields(fields: Mapping[str, Any]) -> AddedToken:
     """Create a token from a dict of its fields.
 
     Raises:
-        ValueError: If the dict lacks `content` or has an unknown field.
+        ValueError: If the dict lacks `content`, or has an unknown field or an invalid value.
     """
     try:
         return AddedToken(**fields)
@@ -114,7 +114,8 @@ class TextPart(NamedTuple):
         start: int, offset of the first character.
         end: int, offset after the last character.
         text: str, the part, normalized if the splitter normalizes texts.
-        offsets: list of pairs, start and end of the origin of each character in `text`; empty if not requested.
+        offsets: list of pairs, start and end of the origin of each character in `text`. Only set for normalized text
+            between tokens, and only valid if requested by `with_offsets`.
     """
 
     id: int | None

@@ -94,8 +94,9 @@ class BytePairTokenizer(MergesTokenizer):
 
     The ids are the same as in Hugging Face's RoBERTa tokenizers, except for a literal `<pad>`: it is text rather than
     the padding token, since a model counts positions without padding. A token is written in the alphabet of GPT-2, one
-    printable character for each byte: "Ġworld" is " world", and "Ã©" is "é". No space is put in front of a text. All
-    special tokens except `<pad>` are recognized in text and never split; `<mask>` absorbs the whitespace before it.
+    printable character for each byte: "Ġworld" is " world", and "Ã©" is "é". By default, no space is put in front of a
+    text. All special tokens except `<pad>` are recognized in text and never split; `<mask>` absorbs the whitespace
+    before it.
 
     With `add_prefix_space`, each part of a text between special tokens begins with a space, which is added if it is
     missing. `detokenize` does not remove it. Offsets are then also the same as in Hugging Face's tokenizers, which
@@ -239,7 +240,7 @@ class BytePairTokenizer(MergesTokenizer):
         return self.bytes_of(token).decode(errors="replace")
 
     def _detokenize(self, ids: Sequence[int]) -> str:
-        """Return the exact text of a sequence of ids, except for whitespace before `<mask>`."""
+        """Return the exact text of ids, except for whitespace before `<mask>`; incomplete characters become U+FFFD."""
         return b"".join(self.bytes_of(self._tokens[i]) for i in ids).decode(errors="replace")
 
     def bytes_of(self, token: str) -> bytes:
@@ -255,7 +256,7 @@ class BytePairTokenizer(MergesTokenizer):
         return np.array([token.startswith(_SPACE) or token in self.special_tokens for token in self._tokens])
 
     def save_assets(self, directory: str | Path) -> None:
-        """Write `vocabulary.json` (token -> id) and `merges.txt` (one pair "a b" per line) into `directory`."""
+        """Write `vocabulary.json` (ids by token) and `merges.txt` (one pair "a b" per line) into `directory`."""
         self._require_vocabulary()
         write_merges(Path(directory), make_token_ids(self.base_vocabulary), self.merges)
 

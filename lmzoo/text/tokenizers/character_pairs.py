@@ -110,7 +110,7 @@ class CharacterPairTokenizer(MergesTokenizer):
         return np.ones(self.vocabulary_size, bool)
 
     def save_assets(self, directory: str | Path) -> None:
-        """Write `vocabulary.json` (token -> id) and `merges.txt` (one pair "a b" per line) into `directory`."""
+        """Write `vocabulary.json` (ids by token) and `merges.txt` (one pair "a b" per line) into `directory`."""
         self._require_vocabulary()
         write_merges(Path(directory), make_token_ids(self.base_vocabulary), self.merges)
 

@@ -143,6 +143,7 @@ def batch_to_ids(sentences: Iterable[Sequence[str]], max_characters: int = 50) -
 
     Raises:
         TypeError: If a sentence is not a list or a word is not a string; the message names its position.
+        ValueError: If `max_characters` is below 3.
 
     Example:
 

@@ -85,12 +85,12 @@ class PrecompiledRules:
 
     @functools.cached_property
     def pair_replacements(self) -> Mapping[str, str]:
-        """Replacement of each pair of characters that change together in a cluster of at most `MOST_BYTES`."""
+        """Replacement of each pair of characters that change together in a cluster of at most `MOST_BYTES` bytes."""
         sources = [s for s in self._rules if len(s) == 2 and len(s.encode()) <= MOST_BYTES and s[0] not in self._rules]
         return {source: self._rules[source] for source in sources}
 
     def clean(self, text: str) -> str:
-        """Apply the rules to a text and collapse its whitespace."""
+        """Apply the rules to a text, collapse its whitespace and strip spaces at both ends."""
         if self._normalizer is not None:
             text = self._normalizer.normalize_str(text)
         return _SPACES.sub(" ", text).strip(" ")
@@ -150,7 +150,7 @@ def make_normalizer(**source: Any) -> Any:
 
 @functools.lru_cache(maxsize=1)
 def character_kinds() -> tuple[np.ndarray, np.ndarray]:
-    """Return the kinds of all code points in grapheme clusters.
+    """Return the kind of each code point, which tells how it takes part in grapheme clusters.
 
     Kinds are determined by running the rules of `tokenizers` on every code point, so that they follow its version of
     Unicode. The first call takes two seconds.

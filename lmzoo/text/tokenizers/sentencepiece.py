@@ -228,7 +228,7 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
         """Create a tokenizer with a vocabulary of `size` tokens, for tests and toy models.
 
-        The tokens are the special tokens, each of `words` with a leading space, and fillers.
+        The tokens are the special tokens, each of `words` with a leading space, a single space, and fillers.
 
         Raises:
             ValueError: If `size` is too small.
@@ -344,11 +344,11 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
     # === Tokens to text ===
 
     def text_of(self, token: str) -> str:
-        """Return the text of a token, with a leading space if it marks the beginning of a word; U+FFFD for a byte."""
+        """Return the text of a token, with a leading space if it begins a word; U+FFFD for a byte above 0x7F."""
         return self.bytes_of(token).decode(errors="replace")
 
     def _detokenize(self, ids: Sequence[int]) -> str:
-        """Return the text of a sequence of ids; bytes that are not a whole character become U+FFFD."""
+        """Return the text of ids without spaces at its ends; bytes that are not a whole character become U+FFFD."""
         return b"".join(self.bytes_of(self._tokens[i]) for i in ids).decode(errors="replace").strip(" ")
 
     def bytes_of(self, token: str) -> bytes:

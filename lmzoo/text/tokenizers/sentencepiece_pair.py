@@ -34,7 +34,7 @@ class MarianTokenizer(Tokenizer):
     are recognized in text.
 
     Args:
-        source: bytes or path of the source model.
+        source: bytes or path of the source model; None to read the files with `load_assets`.
         target: bytes or path of the target model; the source model by default.
         vocabulary: all tokens in order of their ids, or a dict from tokens to ids.
         **special: special tokens that differ from `<pad>`, `<unk>` and `</s>`, see `lmzoo.text.SpecialTokens`.
@@ -116,8 +116,11 @@ class MarianTokenizer(Tokenizer):
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
         """Create a tokenizer with a vocabulary of `size` tokens, for tests and toy models.
 
-        The tokens are the special tokens, each of `words`, and fillers. Words get a leading space, except for language
-        codes.
+        The tokens are the special tokens, each of `words`, a single space, and fillers. Words get a leading space,
+        except for language codes.
+
+        Raises:
+            ValueError: If `size` is too small.
         """
         defaults = cls(**special)
         language_codes = [word for word in words if LANGUAGE.fullmatch(word)]
@@ -212,7 +215,7 @@ class MarianTokenizer(Tokenizer):
     def word_starts(self) -> np.ndarray:
         """Return whether each of the V tokens begins a word, rather than continuing one: bool (V,).
 
-        Tokens with a leading space, and special tokens, begin a word.
+        Tokens with a leading space, special tokens and language codes begin a word.
         """
         special_tokens = {*self.special_tokens, *self.languages}
         return np.array([token.startswith(SPACE) or token in special_tokens for token in self._tokens])

@@ -82,7 +82,7 @@ class Aligned(NamedTuple):
 
 
 def clean(text: str, characters: CharacterMap, quotes: bool = True) -> str:
-    """Clean a text: map each of its characters, and collapse whitespace.
+    """Clean a text: map each of its characters, collapse whitespace, and strip it at both ends.
 
     With `quotes`, two backticks or two apostrophes become one double quote.
 
@@ -100,7 +100,7 @@ def clean(text: str, characters: CharacterMap, quotes: bool = True) -> str:
 
 
 def align(text: str, characters: CharacterMap, begin: int = 0, quotes: bool = True) -> Aligned:
-    """Clean a text by the rules of `clean`, and return it with its original offsets, counted from `begin`."""
+    """Clean a text like `clean`, and return it with the original offsets of its characters, counted from `begin`."""
     replacements = list(map(characters.__getitem__, map(ord, text)))
     widths = np.ones(len(text), "int64")  # number of original characters that `replacements[i]` replaces
     for match in _QUOTE_PATTERN.finditer(text) if quotes else ():
@@ -110,7 +110,7 @@ def align(text: str, characters: CharacterMap, begin: int = 0, quotes: bool = Tr
 
 
 def squeeze(after: Sequence[str], width: np.ndarray, begin: int) -> Aligned:
-    """Join the strings that replace a text's characters, and collapse spaces.
+    """Join the strings that replace a text's characters, collapse spaces, and strip them at both ends.
 
     Args:
         after: c strings that replace the c characters; "" if a character is removed, or replaced together with the

@@ -71,7 +71,8 @@ class T5Tokenizer(ModelRulesTokenizer):
     ) -> Self:
         """Create a tokenizer with a vocabulary of `size` tokens, for tests and toy models.
 
-        The tokens are the special tokens, the sentinels, each of `words` with a leading space, and fillers.
+        The tokens are the special tokens, each of `words` with a leading space, a single space, fillers, and the
+        sentinels.
 
         Raises:
             ValueError: If `size` is too small.

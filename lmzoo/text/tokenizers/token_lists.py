@@ -22,7 +22,8 @@ def in_order(ids: Mapping[str, int], has_gaps: bool = False) -> list[str]:
         has_gaps: bool, whether up to half of the ids may be missing; the token of a missing id is "".
 
     Raises:
-        ValueError: If `ids` is not a mapping to integers, two tokens share an id, or more ids are missing than allowed.
+        ValueError: If `ids` is not a mapping to integers, two tokens share an id, an id is negative, or more ids are
+            missing than allowed.
     """
     id_values = ids.values() if isinstance(ids, Mapping) else (None,)  # the value may come from any file
     if not all(is_integer(i) for i in id_values):
@@ -61,7 +62,7 @@ def read_ids(file: Path) -> dict[str, int]:
 
 
 def _fill_gaps(ids: Mapping[str, int], tokens: Sequence[str]) -> list[str]:
-    """Return a list of tokens by id, with "" for each missing id; `tokens` are the keys of `ids` in order of their ids.
+    """Return the tokens in order of their ids, with "" for each missing id; `tokens` are the sorted keys of `ids`.
 
     Raises:
         ValueError: If an id is negative, or more than half of the ids are missing.
@@ -110,10 +111,11 @@ def to_list(ids: Any) -> list[Any]:
 
 
 def check_is_vocabulary(tokens: object) -> None:
-    """Check that a vocabulary is a list of strings.
+    """Check that a vocabulary is a list, or another iterable, of strings.
 
     Raises:
-        TypeError: If `tokens` is not a list, or an entry is not a string; the message names the first such entry.
+        TypeError: If `tokens` is a string or not iterable, or an entry is not a string; the message names the position
+            of the first such entry.
     """
     if isinstance(tokens, (str, bytes)) or not isinstance(tokens, Iterable):
         raise TypeError(f"`vocabulary` must be a list of tokens, got {tokens!r:.60}.")

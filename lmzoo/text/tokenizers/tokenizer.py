@@ -81,7 +81,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
 
     Attributes:
         special_tokens: tuple of strings, tokens that are recognized in text and never split. They are in the order of
-            `roles`, which is also their order in new vocabularies.
+            `roles`, which is also their order in new vocabularies, followed by further special tokens.
         added_tokens: tuple of `AddedToken`, tokens that were added or that are not matched in the default way.
 
     Example: see `WordPieceTokenizer`.
@@ -117,7 +117,8 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
 
         Raises:
             TypeError: If an argument is unknown.
-            ValueError: If a token is not a string, or a required unknown token is missing.
+            ValueError: If a token is not a string, a required unknown token is missing, or added tokens are invalid or
+                not supported.
         """
         if unknown_names := tokens.keys() - {*self.roles, "other_tokens", "added_tokens"}:
             raise TypeError(f"A {type(self).__name__} takes no argument `{min(unknown_names)}`.")
@@ -139,6 +140,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
         """Store the vocabulary, and assign the next ids to added tokens that it lacks.
 
         Raises:
+            TypeError: If `tokens` is not a list of strings.
             ValueError: If a special token is missing or an entry is repeated.
         """
         check_is_vocabulary(tokens)
@@ -186,7 +188,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
 
     @property
     def pad_id(self) -> int:
-        """Id of the padding token, or 0 without one: padding is always masked."""
+        """Id of the padding token, or 0 without one, since padding is always masked."""
         return 0 if self.pad_token is None else self.token_to_id(self.pad_token)
 
     @property
@@ -391,7 +393,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
         return [ids_by_word[word] for word in words]
 
     def tokenize_words_with_offsets(self, words: Sequence[str]) -> list[list[TokenSpan]]:
-        """Return the token spans of each word, tokenized as if it followed a space; offsets are those in the word."""
+        """Return the token spans of each word, tokenized as if it followed a space, with offsets in the word."""
         unique_words = list(dict.fromkeys(words))
         space = self.space_of_words
         span_lists = self.tokenize_with_offsets([space + word for word in unique_words])
