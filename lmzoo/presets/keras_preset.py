@@ -256,12 +256,12 @@ class KerasPreset:
 
     @property
     def task_class_name(self) -> str | None:
-        """Name of the class of the stored task, which may not be registered, or None without a task."""
+        """Name of the class of the stored task, which may not be registered, or None if no task is stored."""
         return self._task.get("class_name")
 
     @property
     def task_class(self) -> type[HasHead] | None:
-        """Class of the stored task, or None without a task or if the class is not registered."""
+        """Class of the stored task, or None if no task is stored or its class is not registered."""
         return _find_registered(self._task.get("registered_name"), HasHead)
 
     @property

@@ -99,7 +99,7 @@ def train_encoder(
         _evaluate_lengths(run, model, parts, text_sequences, text.name)
         for text, text_sequences in zip(held_out, held_out_sequences, strict=True)
     ]
-    num_held_out = sum(map(len, held_out_corpora))
+    num_held_out_documents = sum(map(len, held_out_corpora))
     corpus_size = f"{sum(map(len, corpora)):,} documents, {sum(corpus.num_tokens for corpus in corpora):,} tokens"
     objective = getattr(model, "objective", None) or "none"
     if isinstance(model, Seq2SeqLM):
@@ -112,7 +112,7 @@ def train_encoder(
         else {},
         "text": corpus_size + describe_shares(train),
         "held_out": f"up to {_MAX_HELD_OUT:,} sequences of {short_length} tokens"
-        f"{', of each text' if len(held_out) > 1 else ''}, drawn from {num_held_out:,} other documents",
+        f"{', of each text' if len(held_out) > 1 else ''}, drawn from {num_held_out_documents:,} other documents",
         "tokens": total_batches / batches_per_token,
         "steps": total_batches // recipe.accumulate,
         "seconds": seconds,

@@ -214,6 +214,9 @@ def test_each_side_has_its_own_model_of_one_vocabulary():
 WRONG_FILES = {
     "not a model": ({"source": b"no", "vocabulary": ["<pad>", "<unk>", "</s>"]}, "is not a SentencePiece model"),
     "no padding": ({"source": b"", "vocabulary": ["<unk>", "</s>"]}, "lacks the special tokens <pad>"),
+    "no vocabulary": ({"source": b""}, "Pass both `source` and `vocabulary`"),
+    "no source": ({"vocabulary": ["<pad>", "<unk>", "</s>"]}, "Pass both `source` and `vocabulary`"),
+    "a target alone": ({"target": b""}, "Pass both `source` and `vocabulary`"),
     "gaps": ({"source": b"", "vocabulary": {"<pad>": 0, "<unk>": 1, "</s>": 3}}, "must be 0 to 2, .*'</s>' has 3"),
 }
 

@@ -8,6 +8,7 @@ import pytest
 
 from lmzoo.text import BytePairTokenizer, CharacterPairTokenizer, MarianTokenizer
 from lmzoo.text.tokenizers import bpe, sentencepiece_pair
+from lmzoo.text.tokenizers.token_lists import in_order
 from lmzoo.text.tokenizers.tokenizer import Tokenizer
 
 FILES = {
@@ -30,3 +31,8 @@ def test_a_file_that_holds_no_vocabulary_is_named(kind: type[Tokenizer], content
 def test_a_missing_file_is_named(kind: type[Tokenizer], tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=FILES[kind]):
         kind().load_assets(tmp_path)
+
+
+def test_the_empty_token_needs_a_valid_id() -> None:
+    with pytest.raises(ValueError, match=r"^'' has the id 1000003, but 2 tokens must have ids from 0 to 3"):
+        in_order({"a": 0, "": 1_000_003}, has_gaps=True)

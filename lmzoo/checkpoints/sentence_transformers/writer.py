@@ -132,7 +132,10 @@ def _find_truncated_width(model: Any) -> int | None:
 
 
 def _list_layers(model: Any) -> list[dict[str, Any]]:
-    """Return the layers after pooling, including a final normalization but no final truncation, which is a setting."""
+    """Return the layers to write after pooling, with a final normalization.
+
+    A final truncation is left out, since it is written to the settings as `truncate_dim`.
+    """
     layers = [dict(layer) for layer in model.projection]
     if _find_truncated_width(model) is not None:
         return layers[:-1]

@@ -82,7 +82,7 @@ def _continues(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:
     is_joiner |= is_in_set(".,") & _shift_to(-1, kinds == DIGIT) & _shift_to(1, kinds == DIGIT)
     is_joiner |= is_period & _shift_to(-1, is_initial) & _shift_to(1, is_initial)
     is_joiner &= ~(short_clitic | long_clitic | after_clitic | _shift_to(1, begins_negation))
-    is_final_period = (
+    ends_initials = (
         is_period
         & _shift_to(-1, is_initial)
         & _shift_to(-2, is_period)
@@ -95,9 +95,7 @@ def _continues(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:
     continues_word = (is_attached & ~_shift_to(-1, kinds == SPACE)) | (
         is_letter_or_digit & _shift_to(-1, is_word_so_far) & ~begins_negation
     )
-    return (
-        continues_word | is_joiner | _shift_to(-1, is_joiner) | is_final_period | in_clitic | is_repeated | joins_emoji
-    )
+    return continues_word | is_joiner | _shift_to(-1, is_joiner) | ends_initials | in_clitic | is_repeated | joins_emoji
 
 
 def _shift_to(offset: int, values: tf.Tensor) -> tf.Tensor:

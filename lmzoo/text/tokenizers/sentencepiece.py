@@ -157,8 +157,8 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         """Return the steps of `normalizer` that precede the model's own rules."""
         from tokenizers import normalizers
 
-        quotes = [normalizers.Replace(quote, '"') for quote in QUOTES if self.replaces_quotes]
-        return [*quotes, character_map(self.lowercase, self.keep_accents).steps]
+        quote_replacements = [normalizers.Replace(quote, '"') for quote in QUOTES if self.replaces_quotes]
+        return [*quote_replacements, character_map(self.lowercase, self.keep_accents).steps]
 
     def _make_splitting_model(self, model: bytes) -> bytes:
         """Convert the stored SentencePiece model to the model that splits cleaned texts."""

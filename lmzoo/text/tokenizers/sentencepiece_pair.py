@@ -40,8 +40,8 @@ class MarianTokenizer(Tokenizer):
         **special: special tokens that differ from `<pad>`, `<unk>` and `</s>`, see `lmzoo.text.SpecialTokens`.
 
     Raises:
-        ValueError: If `source` or `target` is not a SentencePiece model, or `vocabulary` lacks a special token, repeats
-            a token or leaves out an id.
+        ValueError: If only one of `source` and `vocabulary` is passed, `source` or `target` is not a SentencePiece
+            model, or `vocabulary` lacks a special token, repeats a token or leaves out an id.
 
     Example:
 
@@ -68,6 +68,8 @@ class MarianTokenizer(Tokenizer):
         **special: Unpack[SpecialTokens],
     ) -> None:
         self._set_special_tokens(special)
+        if (source is None) != (vocabulary is None) or (target is not None and source is None):
+            raise ValueError("Pass both `source` and `vocabulary`, or no files and call `load_assets`.")
         if source is not None and vocabulary is not None:
             self._set_files(source, source if target is None else target, vocabulary)
 

@@ -68,7 +68,8 @@ def _fill_gaps(ids: Mapping[str, int], tokens: Sequence[str]) -> list[str]:
         ValueError: If an id is negative, or more than half of the ids are missing.
     """
     last_id = 2 * len(ids) - 1
-    if invalid_token := next((token for token in tokens if not 0 <= ids[token] <= last_id), None):
+    invalid_token = next((token for token in tokens if not 0 <= ids[token] <= last_id), None)
+    if invalid_token is not None:
         raise ValueError(
             f"{invalid_token!r} has the id {ids[invalid_token]}, but {len(ids)} tokens must have ids from 0 to "
             f"{last_id}: no more than half of them may be left out."
