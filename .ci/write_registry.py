@@ -51,7 +51,7 @@ _MISSING_MODEL = [
     "if not TYPE_CHECKING:  # type checkers would accept every name",
     "",
     "    def __getattr__(name: str) -> NoReturn:",
-    '        """Raise an AttributeError with the name of the class to use instead."""',
+    '        """Raise an AttributeError with advice on what to use instead."""',
     "        refuse_model_name(name, __all__)",
 ]
 

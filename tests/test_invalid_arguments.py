@@ -314,7 +314,7 @@ OPTIMIZERS: Calls = [
 BACKBONES: Calls = [
     (f"`dropout` {FRACTION}", lambda v: tiny_backbone(BERT, dropout=v), WRONG),
     (f"`dropout` {FRACTION}", lambda v: tiny_backbone(ELMO, dropout=v), WRONG),
-    ("`cell_clip` must be a positive number or None", lambda v: tiny_backbone(ELMO, cell_clip=v), (0, "a", NAN)),
+    ("`cell_clip` must be a positive finite number or None", lambda v: tiny_backbone(ELMO, cell_clip=v), (0, "a", NAN)),
     (f"`rank` {POSITIVE_INTEGER}", lambda v: tiny_backbone(BERT).enable_lora(v), (0, *WRONG)),
     ("BertBackbone is called 'none'", lambda v: tiny_backbone(BERT).enable_lora(2, v), (("none",),)),
     ("ElmoBackbone is called 'query' or 'value'", lambda v: tiny_backbone(ELMO).enable_lora(v), (2,)),

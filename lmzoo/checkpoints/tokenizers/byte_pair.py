@@ -215,19 +215,19 @@ def _warn_about_offsets(post_processor: JsonObject | None, file: Path) -> None:
         )
 
 
-def _read_dictionary(file: Path, gpt2_tokens: Sequence[str]) -> list[str]:
+def _read_dictionary(file: Path, published_tokens: Sequence[str]) -> list[str]:
     """Return the tokens of fairseq's dictionary, including the special tokens that the file does not list.
 
     The file lists most tokens as ids in GPT-2's vocabulary.
 
     Args:
         file: Path of the dictionary.
-        gpt2_tokens: Tokens of GPT-2's vocabulary.
+        published_tokens: Tokens of GPT-2's vocabulary.
 
     Raises:
         PresetError: If a line is malformed or has an unknown id; the message names the line.
     """
-    token_by_id = {str(token_id): token for token_id, token in enumerate(gpt2_tokens)}
+    token_by_id = {str(token_id): token for token_id, token in enumerate(published_tokens)}
     dictionary_tokens = []
     for line_number, line in enumerate(read_lines(file), 1):
         id_or_token, _, count = line.rpartition(" ")

@@ -351,7 +351,7 @@ def train_sentencepiece(
     return kind(model, lowercase, keep_accents, **special)
 
 
-def _train_xlm_roberta(
+def _train_with_fairseq_ids(
     texts: Iterable[str], vocabulary_size: int, verbose: bool = True, **special: Unpack[SpecialTokens]
 ) -> XlmRobertaTokenizer:
     """Train an XLM-RoBERTa tokenizer, with SentencePiece's own text cleaning and ids.
@@ -364,7 +364,7 @@ def _train_xlm_roberta(
     return XlmRobertaTokenizer(model, **special)
 
 
-def _train_deberta_v3(
+def _train_with_mask_added(
     texts: Iterable[str], vocabulary_size: int, verbose: bool = True, **special: Unpack[SpecialTokens]
 ) -> DebertaV3Tokenizer:
     """Train a DeBERTa-v3 tokenizer, a SentencePiece model to which the tokenizer adds the mask token."""
@@ -387,7 +387,7 @@ def _train_deberta_v3(
     return DebertaV3Tokenizer(model, **special)
 
 
-def _train_t5(
+def _train_with_sentinels_added(
     texts: Iterable[str],
     vocabulary_size: int,
     num_sentinels: int = 100,
@@ -532,11 +532,11 @@ _TRAINERS: dict[type[Tokenizer], Callable[..., Any]] = {
     BytePairTokenizer: train_byte_pairs,
     NormalizedBytePairTokenizer: functools.partial(train_byte_pairs, kind=NormalizedBytePairTokenizer),
     CharacterPairTokenizer: train_character_pairs,
-    DebertaV3Tokenizer: _train_deberta_v3,
+    DebertaV3Tokenizer: _train_with_mask_added,
     SentencePieceTokenizer: train_sentencepiece,
-    T5Tokenizer: _train_t5,
+    T5Tokenizer: _train_with_sentinels_added,
     TextWordTokenizer: _train_text_words,
-    XlmRobertaTokenizer: _train_xlm_roberta,
+    XlmRobertaTokenizer: _train_with_fairseq_ids,
     XlnetTokenizer: functools.partial(train_sentencepiece, lowercase=False, kind=XlnetTokenizer),
 }
 

@@ -158,8 +158,7 @@ class ElmoBackbone(Backbone):
             A tuple of num_layers + 1 tensors, float (B, T + 2, 2P), which are zero at padding; their mask, bool
             (B, T + 2); and the new state.
         """
-        if "word_vectors" not in inputs:
-            inputs = self.check_inputs(inputs)
+        inputs = inputs if "word_vectors" in inputs else self.check_inputs(inputs)
         if state is not None:
             check_structure("state", state, self.bilm.state_spec())
         word_inputs = ops.convert_to_tensor(inputs.get("word_vectors", inputs.get(_get_input_name(self.config))))
@@ -211,19 +210,15 @@ def _make_mask(inputs: Features) -> Tensor:
     return ops.greater(inputs["token_ids"], 0)
 
 
-def _make_outputs(
-    mix: ScalarMix, pooler: MeanPooler, marked_states: Tensors, marked_mask: Tensor, mask: Tensor
-) -> Features:
-    """Return the backbone's outputs, given the language model's hidden states, `marked_states`, and the masks.
+def _make_outputs(mix: ScalarMix, pooler: MeanPooler, states: Tensors, marked_mask: Tensor, mask: Tensor) -> Features:
+    """Return the backbone's outputs, given the hidden states of the language model's layers and the masks.
 
-    `marked_states` and `marked_mask` include sentence markers; `mask` does not.
+    `states` and `marked_mask` include sentence markers; `mask` does not.
     """
-    float_mask = ops.expand_dims(ops.cast(mask, marked_states[0].dtype), 2)  # (B, T, 1)
-    hidden_states = tuple(states[:, 1:-1] * float_mask for states in marked_states)  # (B, T, 2P)
+    float_mask = ops.expand_dims(ops.cast(mask, states[0].dtype), 2)  # (B, T, 1)
+    hidden_states = tuple(layer_states[:, 1:-1] * float_mask for layer_states in states)  # (B, T, 2P)
     # AllenNLP's normalization includes the markers.
-    mixed_states = (
-        mix(marked_states, marked_mask)[:, 1:-1] if mix.layer_norm == "allennlp" else mix(hidden_states, mask)
-    )
+    mixed_states = mix(states, marked_mask)[:, 1:-1] if mix.layer_norm == "allennlp" else mix(hidden_states, mask)
     sequence = mixed_states * float_mask
     return {
         "sequence_output": sequence,

@@ -72,13 +72,8 @@ class ElmoConfig:
         object.__setattr__(self, "filters", filters)  # JSON turns tuples into lists
         if self.vocabulary_size is None:
             min_characters = max(MARKER_LENGTH, *(width for width, _ in filters))
-            is_allowed = self.max_characters >= min_characters
-            require(
-                is_allowed,
-                "max_characters",
-                f"at least {min_characters}, to hold the widest filter and a sentence marker",
-                self.max_characters,
-            )
+            allowed = f"at least {min_characters}, to hold the widest filter and a sentence marker"
+            require(self.max_characters >= min_characters, "max_characters", allowed, self.max_characters)
             is_allowed = self.num_filters >= self.projection_dim
             require(is_allowed, "filters", f"{self.projection_dim} (`projection_dim`) or more in all", self.filters)
 

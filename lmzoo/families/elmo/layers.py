@@ -144,18 +144,12 @@ class BiLM(ConfiguredLayer):
             inputs = tuple(self.dropout(x, training=training) for x in inputs)
             old_state = [None if state is None else state[direction][k] for direction in DIRECTIONS]
             lstm_outputs, memories = lstm(*inputs, [self._make_initial_state(pair, batch) for pair in old_state])
-            for direction, old_pair, step_states in zip(
-                DIRECTIONS, old_state, zip(memories, lstm_outputs, strict=True), strict=True
-            ):
+            for direction, old_pair, *pair in zip(DIRECTIONS, old_state, memories, lstm_outputs, strict=True):
                 # The state does not include the skip connection. Sequences missing in the batch keep their state.
-                new_pair = [
-                    ops.stop_gradient(ops.take(as_rows(x), last_rows, axis=0)) for x in step_states
-                ]  # (B, D), (B, P)
+                new_pair = [ops.stop_gradient(ops.take(as_rows(x), last_rows, axis=0)) for x in pair]  # (B, D), (B, P)
                 if old_pair is not None:
-                    new_pair = [
-                        ops.concatenate([n, ops.cast(o, n.dtype)[batch:]])
-                        for n, o in zip(new_pair, old_pair, strict=True)
-                    ]
+                    both = zip(new_pair, old_pair, strict=True)
+                    new_pair = [ops.concatenate([new, ops.cast(old, new.dtype)[batch:]]) for new, old in both]
                 new_state[direction].append(tuple(new_pair))
             if self.config.skip_connections and k:
                 lstm_outputs = [lstm_output + x for lstm_output, x in zip(lstm_outputs, inputs, strict=True)]
