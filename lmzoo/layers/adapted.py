@@ -56,7 +56,7 @@ class AdaptedLayer(keras.layers.Layer):
 
         Otherwise, a layer with LoRA gets a new update, which is zero before training.
         """
-        variables = {name: store[name] for name in store.keys()}  # noqa: SIM118
+        variables = dict(store)
         stored_factors = {name: value for name, value in variables.items() if name.startswith(_UPDATE_PREFIX)}
         is_merged = self.quantization_mode is None
         if is_merged:
@@ -103,7 +103,7 @@ def merge_updates(layer: keras.layers.Layer) -> Tensor:
 
 @contextlib.contextmanager
 def leave_out_merged_updates(layers: Iterable[keras.layers.Layer]) -> Iterator[None]:
-    """Temporarily save layers without the low-rank updates that are also added to their weights.
+    """Save layers, within the block, without the low-rank updates that are also added to their weights.
 
     Updates of int8 weights are still saved, since they are stored only separately.
     """

@@ -36,6 +36,15 @@ def adapt(layer):
     layer.keeps_updates = True
 
 
+def make_adapted(kind):
+    """Return a layer with LoRA whose weights and updates are all random."""
+    layer = make(kind)
+    adapt(layer)
+    for weight in layer.weights:
+        weight.assign(np.random.default_rng(3).normal(size=weight.shape))
+    return layer
+
+
 def outputs(layer):
     if isinstance(layer, keras.layers.Embedding):
         return keras.ops.convert_to_numpy(layer(np.arange(11)))
@@ -70,10 +79,7 @@ def test_updates_of_quantized_weights_are_stored(kind, mode):
 
 @pytest.mark.parametrize("kind", MAKERS)
 def test_updates_of_float_weights_are_added(kind):
-    layer = make(kind)
-    adapt(layer)
-    for weight in layer.weights:
-        weight.assign(np.random.default_rng(3).normal(size=weight.shape))
+    layer = make_adapted(kind)
     store = get_stored(layer)
     clone = make(kind)
     clone.load_own_variables(store)
@@ -84,10 +90,7 @@ def test_updates_of_float_weights_are_added(kind):
 
 @pytest.mark.parametrize("kind", MAKERS)
 def test_updates_of_float_weights_are_restored(kind):
-    layer = make(kind)
-    adapt(layer)
-    for weight in layer.weights:
-        weight.assign(np.random.default_rng(3).normal(size=weight.shape))
+    layer = make_adapted(kind)
     store = get_stored(layer)
     clone = make(kind)
     adapt(clone)

@@ -148,8 +148,8 @@ class BiLM(ConfiguredLayer):
                 # The state does not include the skip connection. Sequences missing in the batch keep their state.
                 new_pair = [ops.stop_gradient(ops.take(as_rows(x), last_rows, axis=0)) for x in pair]  # (B, D), (B, P)
                 if old_pair is not None:
-                    both = zip(new_pair, old_pair, strict=True)
-                    new_pair = [ops.concatenate([new, ops.cast(old, new.dtype)[batch:]]) for new, old in both]
+                    new_and_old = zip(new_pair, old_pair, strict=True)
+                    new_pair = [ops.concatenate([new, ops.cast(old, new.dtype)[batch:]]) for new, old in new_and_old]
                 new_state[direction].append(tuple(new_pair))
             if self.config.skip_connections and k:
                 lstm_outputs = [lstm_output + x for lstm_output, x in zip(lstm_outputs, inputs, strict=True)]
