@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import lmzoo
+from lmzoo.layers import encoder_registry
 
 pytestmark = pytest.mark.tf_only
 
@@ -100,6 +101,8 @@ def docstrings() -> Iterator[tuple[str, str, int]]:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "examples").symlink_to(ROOT / "examples", target_is_directory=True)
     monkeypatch.chdir(tmp_path)
+    # Other tests list the encoders, and must not see those of the examples.
+    monkeypatch.setattr(encoder_registry, "_ENCODERS", dict(encoder_registry._ENCODERS))
     return tmp_path
 
 
