@@ -23,6 +23,9 @@ def wait_for_others() -> None:
         time.sleep(0.01)
 
 
+is_to_die = action == "die always" or (action in ("die once", "be lost once") and own_file.read_text() == "begun\n")
+if is_to_die:  # written before the others go on, one of which ends this process
+    (directory / f"process {INDEX}").write_text(str(os.getpid()))
 if action != "outlive others":  # in this action, one process begins twice
     wait_for_others()
 if action == "finish":
@@ -32,8 +35,7 @@ if action == "finish":
     print(f"terminals: {are_terminals}")
     (directory / f"GPU {INDEX}").write_text(os.environ.get("CUDA_VISIBLE_DEVICES", "none"))
     print(f"{INDEX} says", file=sys.stderr)
-if action == "die always" or (action in ("die once", "be lost once") and own_file.read_text() == "begun\n"):
-    (directory / f"process {INDEX}").write_text(str(os.getpid()))
+if is_to_die:
     if INDEX == 1:
         os.kill(os.getppid() if action == "be lost once" else os.getpid(), signal.SIGKILL)
     time.sleep(600)  # until the supervisor ends
