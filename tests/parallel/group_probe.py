@@ -11,6 +11,9 @@ from pathlib import Path
 INDEX, COUNT = (int(os.environ[f"KERAS_DISTRIBUTION_{name}"]) for name in ("PROCESS_ID", "NUM_PROCESSES"))
 action, directory = sys.argv[1], Path(sys.argv[2])
 own_file = directory / f"{action} {INDEX}"
+is_to_die = action == "die always" or (action in ("die once", "be lost once") and not own_file.exists())
+if is_to_die:  # written before the others can see that this process has begun, since one of them ends it
+    (directory / f"process {INDEX}").write_text(str(os.getpid()))
 with own_file.open("a") as file:
     file.write("begun\n")
 
@@ -23,9 +26,6 @@ def wait_for_others() -> None:
         time.sleep(0.01)
 
 
-is_to_die = action == "die always" or (action in ("die once", "be lost once") and own_file.read_text() == "begun\n")
-if is_to_die:  # written before the others go on, one of which ends this process
-    (directory / f"process {INDEX}").write_text(str(os.getpid()))
 if action != "outlive others":  # in this action, one process begins twice
     wait_for_others()
 if action == "finish":
