@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from lmzoo.analysis.explained import Attribution, Explained, check_explained, compute_drops, iterate_questions
+from lmzoo.analysis.explained import Attribution, Explained, check_explained, compute_score_drops, iterate_questions
 from lmzoo.analysis.reading import SPECIAL
 from lmzoo.common.arguments import is_integer, require
 from lmzoo.common.tensor_types import Features, Tensor
@@ -150,7 +150,7 @@ def leave_out(
     ```
     """
     texts = check_explained(task, texts, word)
-    return compute_drops(task, texts, target, word, batch_size)
+    return compute_score_drops(task, texts, target, word, batch_size)
 
 
 def _compute_score(task: keras.Model, features: Features, score: Callable[[Any], Any]) -> float:

@@ -180,7 +180,7 @@ def _make_question(
 # === Left-out words ===
 
 
-def compute_drops(
+def compute_score_drops(
     task: Explained, texts: Any, target: str | int | None, word: str | int | None, batch_size: int
 ) -> list[Attribution]:
     """Leave out each word of a text in turn, and return how much the score of the text's prediction drops."""

@@ -29,8 +29,8 @@ from lmzoo.checkpoints.sentence_transformers.writer import (
     SENTENCE_FILES,
     check_embedder,
     split_off_modules,
-    write_length,
     write_modules,
+    write_sequence_length,
 )
 from lmzoo.checkpoints.tokenizers.classes import find_class_with_packing
 from lmzoo.checkpoints.tokenizers.files import write_tokenizer
@@ -323,7 +323,7 @@ def _write_tokenizer(target: Path, preprocessor: Preprocessor, family: Family) -
     name = None if tokenizer_class is None else tokenizer_class.name
     write_tokenizer(tokenizer, target, preprocessor.sequence_length, name, packing if tokenizer_class is None else None)
     if (target / MODULES_FILE).is_file():
-        write_length(target, preprocessor)
+        write_sequence_length(target, preprocessor)
 
 
 def _write_keras_hub_preprocessor(target: Path, preprocessor: Preprocessor, family: Family) -> None:

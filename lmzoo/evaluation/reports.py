@@ -229,8 +229,8 @@ def _format_table(rows: Sequence[Sequence[Cell]]) -> str:
         [f"{x:.4f}" if isinstance(x, float) else shorten(str(x), _MAX_CELL_CHARACTERS) for x in row] for row in rows
     ]
     first_width, *widths = (max(map(len, column)) for column in zip(*cells, strict=True))
-    lines = ([row[0].ljust(first_width), *map(str.rjust, row[1:], widths)] for row in cells)
-    return "\n".join("  ".join(line).rstrip() for line in lines)
+    padded_rows = ([row[0].ljust(first_width), *map(str.rjust, row[1:], widths)] for row in cells)
+    return "\n".join("  ".join(row).rstrip() for row in padded_rows)
 
 
 def _make_class_table(title: str, names: Sequence[str], columns: Sequence[np.ndarray]) -> Cells:

@@ -188,10 +188,11 @@ class SelfAttention(ConfiguredLayer):
         mask: `"padding"` to hide only padding from each position, as in an encoder; `"causal"` to hide padding and all
             later positions, as in a decoder (Radford et al., 2018).
         use_bias: bool, whether the projections have biases.
-        rotary_wavelength: float, longest wavelength of rotary positions; None for no rotary positions. See
-            `lmzoo.layers.rotary`.
-        window: int, for local attention: each position sees itself and half of this number of positions on either side.
-            Time and memory then grow linearly with the sequence length, not quadratically. None to see all positions.
+        rotary_wavelength: float, longest wavelength of rotary positions, which need an even width D; None for no rotary
+            positions. See `lmzoo.layers.rotary`.
+        window: int of at least 2, for local attention: each position sees itself and half of this number of positions
+            on either side. Time and memory then grow linearly with the sequence length, not quadratically. It takes no
+            causal mask and no `scale`. None to see all positions.
         head_dim: int, width D of a head; by default H / N.
         scale: float, factor of the scores Q·Kᵀ; 1/√D by default.
 
@@ -212,6 +213,10 @@ class SelfAttention(ConfiguredLayer):
     read once and attended to many times, call `keys_and_values` once and `attend` each time.
 
     Returns float (B, T, H), or (B, S, H) with `queries`; with `cache`, float (B, S, H) and the new cache.
+
+    Raises:
+        ValueError: If `mask` is unknown, `hidden_dim` is not a multiple of `num_heads`, or `rotary_wavelength` or
+            `window` does not go with the other arguments.
 
     Example:
 

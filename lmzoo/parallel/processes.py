@@ -77,8 +77,8 @@ def all_gather_on_jax(values: Any) -> np.ndarray:
 def convert_lost_process_errors() -> Iterator[None]:
     """Convert errors of JAX in the block to a `ProcessesError` if another process has ended.
 
-    After a `SystemExit` in the block, this process ends at once, since the other processes, for which JAX would wait,
-    are waiting for this process.
+    After a `SystemExit` in the block, one of several processes ends without JAX's exit handler. The handler would wait
+    for the other processes, which wait for this one.
 
     Raises:
         ProcessesError: If an error was caused by the end of another process.

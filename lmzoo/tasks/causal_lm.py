@@ -28,7 +28,7 @@ from lmzoo.tasks.base.examples import Batch, BatchOptions, Examples, FeatureArra
 from lmzoo.tasks.choice_scores import check_choices, encode_choices, join_examples, make_choice_model, score_choices
 from lmzoo.tasks.class_answers import ClassAnswer, rank_classes
 from lmzoo.tasks.generation import Sampler, check_sampling, get_generator
-from lmzoo.tasks.inputs import TaskInputs, TextsInMemory, TokenFeatures, TokenIds, list_ids, list_texts
+from lmzoo.tasks.inputs import TaskInputs, TextsInMemory, TokenFeatures, TokenIds, as_id_lists, list_texts
 from lmzoo.tasks.prompts import (
     GENERATE_ARGUMENT_ADVICE,
     SCORE_ARGUMENT_ADVICE,
@@ -659,7 +659,7 @@ class CausalLM(TokenLabelsTask):
             prompts: see `generate`.
             vocabulary_size: int, number of token ids.
         """
-        if (sequences := list_ids(prompts)) is not None:
+        if (sequences := as_id_lists(prompts)) is not None:
             check_prompt_ids("prompts", sequences[0], vocabulary_size, self.backbone.config.max_sequence_length)
             return *sequences, True
         prompts, is_single = list_texts(prompts)

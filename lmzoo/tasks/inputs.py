@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 
-# Sequences of token ids, or a single sequence; see `list_ids`.
+# Sequences of token ids, or a single sequence; see `as_id_lists`.
 TokenIds: TypeAlias = Sequence[int] | Sequence[Sequence[int]] | np.ndarray | Mapping[str, np.ndarray]
 
 
@@ -476,7 +476,7 @@ def list_texts(texts: Any) -> tuple[Iterable[Text], bool]:
     return (texts, False) if text is None else ([text], True)
 
 
-def list_ids(ids: Any) -> tuple[list[list[int]], bool] | None:
+def as_id_lists(ids: Any) -> tuple[list[list[int]], bool] | None:
     """Return sequences of token ids as lists, and whether a single sequence was passed; or None for anything else.
 
     Args:
@@ -712,9 +712,12 @@ def _check_token_weights(task: Encoder, sample_weight: Any, y: Any) -> Any:
 
 
 def _check_dataset_weights(x: Any) -> Any:
-    """Add a check of the weights to a `tf.data.Dataset` of token features, and return anything else unchanged.
+    """Add a check of the weights to a dataset of (features, labels, weights), and return anything else unchanged.
 
     The check runs during iteration and raises an error for weights that are negative, infinite or NaN.
+
+    Raises:
+        ValueError: If a dataset has more than three components.
     """
     _check_components(x)
     if not (hasattr(x, "enumerate") and isinstance(x.element_spec, tuple) and len(x.element_spec) == 3):

@@ -203,7 +203,8 @@ class QuestionAnswerer(Task):
     def encode_examples(self, x: Texts, y: Labels | None = None, sample_weight: Weights | None = None) -> Examples:
         """Encode examples as windows, with the token positions of their answers and the weights of the windows.
 
-        The positions are int32 (w, 2) for w windows.
+        The positions are int32 (w, 2) for w windows, and (0, 0), which stands for no answer, for a window that does not
+        contain the whole answer. Answers that no window contains, or that are too long, cause a warning.
 
         Args:
             x: pairs (question, context), or encoded windows.

@@ -25,7 +25,7 @@ from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays, Labels, Texts, Weights
 from lmzoo.tasks.beam_search import BeamSampler
 from lmzoo.tasks.generation import NEVER, Sampler, TokenGenerator, check_sampling, get_generator
-from lmzoo.tasks.inputs import TokenIds, are_pairs, list_ids, list_target_ids, list_texts
+from lmzoo.tasks.inputs import TokenIds, are_pairs, as_id_lists, list_target_ids, list_texts
 from lmzoo.tasks.prompts import GENERATE_ARGUMENT_ADVICE, check_prompt_ids, check_reads_text, split_stops
 from lmzoo.tasks.token_labels import TokenLabelsTask
 from lmzoo.tasks.token_losses import make_perplexity_report, measure_by_token
@@ -202,7 +202,10 @@ class Seq2SeqLM(TokenLabelsTask):
         return [TokenAccuracy()]
 
     def default_optimizer(self) -> keras.optimizers.Optimizer:
-        """Return AdamW with the settings of Vaswani et al. (2017, section 5.3), and also with clipped gradients."""
+        """Return AdamW with clipped gradients, the recipe's peak learning rate and a schedule by inverse square root.
+
+        The schedule, `beta_2` and `epsilon` are those of Vaswani et al. (2017, section 5.3).
+        """
         learning_rate = self.recipe.learning_rate
         return AdamW(learning_rate, beta_2=0.98, epsilon=1e-9, global_clipnorm=1.0, schedule="inverse_square_root")
 
@@ -488,7 +491,7 @@ class Seq2SeqLM(TokenLabelsTask):
         require(not stop_texts, "stop", "token ids or None", stop)
         if stop is not None and self.preprocessor is not None:
             end_ids = [*self.preprocessor.special_ids()[2], *end_ids]
-        sequences = list_ids(texts)
+        sequences = as_id_lists(texts)
         is_allowed = language is None or sequences is None
         require(is_allowed, "language", "None for token ids", language, "Put the id of its code first in the sources.")
         if sequences is None:

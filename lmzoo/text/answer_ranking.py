@@ -136,8 +136,9 @@ def insert_null(answers: list[Answer], null: float, threshold: float, n_best: in
         answers: list of `Answer`, best first.
         null: float, score of the null answer.
         threshold: float, by how much `null` must exceed the score of an answer to come before it.
-        n_best: int, maximum number of `answers`. If the null answer has one of the `n_best` highest scores, it takes
-            the place of the last of `n_best` answers, unless `n_best` is 1; otherwise, it is added to them.
+        n_best: int, maximum number of `answers`. If fewer than `n_best` of them score at least `null`, only the first
+            `n_best` - 1 (but at least one) are kept before the null answer is inserted. Otherwise all of them are kept,
+            and the list has one more entry.
     """
     num_above_null = sum(answer.score >= null for answer in answers)
     if num_above_null < n_best:  # the null answer is in the list

@@ -93,8 +93,8 @@ def fit_buckets(
         return [*short_buckets, *(bucket * limit for bucket in window_buckets)]
     has_one_graph = keras.backend.backend() == "tensorflow" and not compiled
     if multiple is None:
-        on_cpu = has_one_graph and not keras.distribution.list_devices("gpu")
-        multiple = _ONE_GRAPH_WIDTH_MULTIPLE if on_cpu else _WIDTH_MULTIPLE
+        has_one_graph_on_cpu = has_one_graph and not keras.distribution.list_devices("gpu")
+        multiple = _ONE_GRAPH_WIDTH_MULTIPLE if has_one_graph_on_cpu else _WIDTH_MULTIPLE
     if most is None and has_one_graph:
         most = _MAX_ONE_GRAPH_WIDTHS
     elif most is None:

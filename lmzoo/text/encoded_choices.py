@@ -1,4 +1,4 @@
-"""Examples of a prompt and several choices; each choice is packed with the prompt into its own sequence."""
+"""Multiple-choice examples: each choice is packed with its prompt into a sequence of its own."""
 
 from __future__ import annotations
 

@@ -40,10 +40,10 @@ def keras_input(x: Any, start: int | None = None) -> Any:
             return stream(partial(x.batches_from, start), _ENDLESS, x.batches, fixed=fixed_shapes)
         num_batches = x.num_batches
         return stream(x.batches, _ENDLESS if num_batches is None else num_batches, fixed=fixed_shapes)
-    return x if start is None else made_ahead(x.batches_from(start))
+    return x if start is None else prefetch(x.batches_from(start))
 
 
-def made_ahead(batches: Iterator[Tensors]) -> Iterator[Tensors]:
+def prefetch(batches: Iterator[Tensors]) -> Iterator[Tensors]:
     """Yield batches that a thread prepares up to two steps ahead, while the model computes."""
     with ThreadPoolExecutor(1, "batches") as pool:
         futures = deque(pool.submit(next, batches, None) for _ in range(_PREFETCHED_BATCHES))

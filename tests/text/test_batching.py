@@ -15,7 +15,7 @@ import pytest
 
 from lmzoo.text import LengthBatches, batching
 from lmzoo.text.batching import ArrayBatches, fit_buckets, ladder_buckets
-from lmzoo.text.keras_input import in_memory, keras_input, made_ahead
+from lmzoo.text.keras_input import in_memory, keras_input, prefetch
 
 
 def padded_size(lengths: np.ndarray, widths: list[int]) -> int:
@@ -295,7 +295,7 @@ def test_a_dataset_releases_its_batches() -> None:
     assert reference() is None
 
 
-def test_batches_are_made_ahead() -> None:
+def test_batches_are_prefetched() -> None:
     indices: list[int] = []
 
     def batches(count: int, fails: bool = False) -> Iterator[np.ndarray]:
@@ -305,12 +305,12 @@ def test_batches_are_made_ahead() -> None:
         if fails:
             raise ValueError("no more text")
 
-    assert [int(batch[0]) for batch in made_ahead(batches(7))] == [*range(7)]
+    assert [int(batch[0]) for batch in prefetch(batches(7))] == [*range(7)]
     indices.clear()
-    ahead = made_ahead(batches(10**9))
+    ahead = prefetch(batches(10**9))
     assert int(next(ahead)[0]) == 0
     ahead.close()  # also ends the thread
     assert len(indices) <= 4
     assert not any(thread.name.startswith("batches") for thread in threading.enumerate())
     with pytest.raises(ValueError, match="no more text"):
-        list(made_ahead(batches(3, fails=True)))
+        list(prefetch(batches(3, fails=True)))

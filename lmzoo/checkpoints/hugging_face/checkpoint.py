@@ -1,4 +1,4 @@
-"""Checkpoints of transformers: `config.json`, and weights in safetensors, pickled files or TensorFlow's HDF5."""
+"""Checkpoints of Hugging Face's transformers: `config.json`, and safetensors, pickled or TensorFlow HDF5 files."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def check_embedder(model: Any, preprocessor: Preprocessor | None, to: str) -> No
         )
 
 
-def write_length(target: Path, preprocessor: Preprocessor) -> None:
+def write_sequence_length(target: Path, preprocessor: Preprocessor) -> None:
     """Write a preprocessor's sequence length, and add the padding token to the tokenizer's settings if they lack it."""
     write_json(target, LENGTH_FILES[0], {"max_seq_length": preprocessor.sequence_length, "do_lower_case": False})
     settings = read_json(target, TOKENIZER_SETTINGS_FILE)

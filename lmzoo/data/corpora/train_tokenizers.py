@@ -512,7 +512,7 @@ def split_long_text(text: str, max_bytes: int) -> Iterator[str]:
     begin = 0
     while len(content) - begin > max_bytes:
         limit = begin + max_bytes
-        end = max(content.rfind(space, begin + 1, limit + 1) for space in (b"\n", b" "))
+        end = max(content.rfind(separator, begin + 1, limit + 1) for separator in (b"\n", b" "))
         if end < 0:
             end = limit
             while 0x80 <= content[end] < 0xC0:  # a later byte of a character

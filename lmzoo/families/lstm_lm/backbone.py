@@ -138,7 +138,7 @@ class LstmLmBackbone(LeftToRightBackbone):
         return [states[-1] for states in _run_layers(layers["recurrent"], layers["dropouts"], embedded)]
 
     def state_spec(self, batch: int | None = None) -> Tensors:
-        """Return the shapes and dtypes of the state for `batch` sequences."""
+        """Return the shapes and dtypes of the state for `batch` sequences; None for an unknown number."""
         return tuple(layer.state_spec(batch) for layer in self.recurrent)
 
     def call_with_state(

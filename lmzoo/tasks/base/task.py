@@ -803,7 +803,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         return add_optional_tables(replace(report, scores={**metrics, **report.scores}), x, **table_options)
 
     def measure(self, x: Any, y: Any, batch_size: int, verbose: bool | int | str = "auto") -> dict[str, float]:
-        """Return the loss and metrics of a report; by default, the results of `evaluate`."""
+        """Return the loss and metrics for `report` and `lmzoo evaluate`; by default, the results of `evaluate`."""
         return self.evaluate(x, y, batch_size, return_dict=True, verbose=verbose)
 
     def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:

@@ -120,14 +120,15 @@ class WordPieceGraph(CleanWordsGraph):
 
 
 def _normalize(mapping: CharacterMap, texts: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """Map code points one by one, then sort combining marks if there are any.
+    """Map code points one by one, sort combining marks, and drop code points that map to nothing.
 
     Args:
         mapping: `CharacterMap` of the code points.
         texts: int32 (n, None), code points of the texts.
 
     Returns:
-        The d new code points, int32 (n, None), and the flat index in `texts` of the origin of each, int32 (d,).
+        The new code points, int32 (n, None), d in all, and for each the flat index in `texts` of its origin, int32
+        (d,); for a mark that was moved, of the mark that was in its place before.
     """
     original_codes = texts.values  # (c,)
     runs = tf.searchsorted(mapping.starts, original_codes, side="right") - 1  # (c,)

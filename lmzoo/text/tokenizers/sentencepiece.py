@@ -148,7 +148,7 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
 
         self._require_vocabulary()
         charsmap = read_model(self._model).normalizer_spec.precompiled_charsmap
-        return normalizers.Sequence([*self._steps(), *(_make_aligned_rules(charsmap) if charsmap else [])])
+        return normalizers.Sequence([*self._steps(), *(_make_aligned_normalizers(charsmap) if charsmap else [])])
 
     def _make_token_normalizer(self) -> Normalizer:
         return self.normalizer
@@ -410,7 +410,7 @@ class ModelRulesTokenizer(SentencePieceTokenizer):
 
 
 @functools.lru_cache(maxsize=8)
-def _make_aligned_rules(charsmap: bytes) -> tuple[Normalizer, ...]:
+def _make_aligned_normalizers(charsmap: bytes) -> tuple[Normalizer, ...]:
     """Return normalizers that apply a model's rules and keep offsets correct.
 
     If a rule removes a character, `tokenizers` gets offsets wrong at the beginning of a text, and after a character
@@ -420,14 +420,18 @@ def _make_aligned_rules(charsmap: bytes) -> tuple[Normalizer, ...]:
     """
     from tokenizers import Regex, normalizers
 
-    rules = normalizers.Precompiled(charsmap)
-    if rules.normalize_str(_REMOVED) != _REMOVED:
-        return (rules,)
+    rule_normalizer = normalizers.Precompiled(charsmap)
+    if rule_normalizer.normalize_str(_REMOVED) != _REMOVED:
+        return (rule_normalizer,)
     controls = [character for character in list_cleaned_characters() if unicodedata.category(character) == "Cc"]
-    removed_characters = "".join(f"\\x{{{ord(c):x}}}" for c in controls if not rules.normalize_str(c))
+    removed_characters = "".join(f"\\x{{{ord(c):x}}}" for c in controls if not rule_normalizer.normalize_str(c))
     if not removed_characters:
-        return (rules,)
-    return normalizers.Replace(Regex(f"[{removed_characters}]"), _REMOVED), rules, normalizers.Replace(_REMOVED, "")
+        return (rule_normalizer,)
+    return (
+        normalizers.Replace(Regex(f"[{removed_characters}]"), _REMOVED),
+        rule_normalizer,
+        normalizers.Replace(_REMOVED, ""),
+    )
 
 
 def model_proto() -> Any:
