@@ -12,6 +12,24 @@ from lmzoo.layers.remat import get_seeds, recompute_in_backward
 from lmzoo.layers.scan import scan
 
 
+class _Uncast(keras.layers.Layer):
+    """Layer in which variables have their own dtypes, although the layer around it casts them to its compute dtype.
+
+    Args:
+        function: function without arguments that reads variables.
+
+    Call argument: a tensor, which is ignored. Returns the result of `function`.
+    """
+
+    def __init__(self, function: Callable[[], list[Tensor]]) -> None:
+        super().__init__(autocast=False, name="uncast")
+        self.function = function
+
+    def call(self, inputs: Tensor) -> list[Tensor]:
+        """Return the result of the function."""
+        return self.function()
+
+
 def compute_in_mini_batches(
     layer: keras.layers.Layer, function: Callable[[Features], Tensor], inputs: Features, size: int
 ) -> Tensor:
@@ -19,7 +37,8 @@ def compute_in_mini_batches(
 
     A batch of at most `size` rows is computed at once. The results of all mini-batches may enter one loss. Only these
     results are stored, along with the activations of one mini-batch at a time, and the gradients are the same as for
-    the whole batch. Both computations of a mini-batch use the same dropout masks.
+    the whole batch: gradients of mini-batches are added in the dtype of the weights, also in mixed precision. Both
+    computations of a mini-batch use the same dropout masks.
 
     Args:
         layer: layer whose weights and seeds `function` uses.
@@ -43,7 +62,10 @@ def compute_in_mini_batches(
     }
     seeds = get_seeds(layer)
     seed_ids = {id(v) for v in seeds}
-    fixed_values = [(v, ops.copy(v.value)) for v in layer.variables if id(v) not in seed_ids]
+    fixed_variables = [v for v in layer.variables if id(v) not in seed_ids]
+    # If the loop read values of half precision, it would also add their gradients in half precision.
+    values = _Uncast(lambda: [ops.copy(v.value) for v in fixed_variables])(row_indices)
+    fixed_values = [*zip(fixed_variables, values, strict=True)]
 
     # A loop needs stateless calls, so the dropout seeds are the carry.
     def step(seed_values: list[Tensor], mini_batch: Features) -> tuple[list[Tensor], Tensor]:

@@ -19,10 +19,11 @@ X = np.random.default_rng(3).normal(size=(COUNT, WIDTH)).astype("float32")
 class Encoder(keras.layers.Layer):
     """A dense layer and dropout, computed in mini-batches of `size` rows."""
 
-    def __init__(self, size, rate=0.5):
-        super().__init__(dtype="float32")
+    def __init__(self, size, rate=0.5, dtype="float32"):
+        super().__init__(dtype=dtype)
         self.size = size
-        self.dense = keras.layers.Dense(UNITS, kernel_initializer=keras.initializers.RandomNormal(seed=5))
+        initializer = keras.initializers.RandomNormal(seed=5)
+        self.dense = keras.layers.Dense(UNITS, kernel_initializer=initializer, dtype=dtype)
         self.dropout = Dropout(rate, seed=17)
         self.calls = 0
 
@@ -42,7 +43,7 @@ def loss_of(vectors):
     return keras.ops.sum(keras.ops.square(keras.ops.matmul(vectors, keras.ops.transpose(vectors)) - 0.3))
 
 
-def gradients(layer, x=X):
+def gradients(layer, x=X, loss_of=loss_of):
     """Return the outputs, the gradients of the weights, and the seeds after one step."""
     layer.build(x.shape)
     seeds = get_seeds(layer)  # none without dropout
@@ -81,6 +82,17 @@ def test_gradients_equal_those_of_the_whole_batch(size):
     for value, desired in zip(actual, expected, strict=True):
         assert np.abs(desired).max() > 0.1
         np.testing.assert_allclose(value, desired, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_gradients_are_added_in_float32(dtype):
+    """In bfloat16 a sum of ones stops at 256."""
+    count = 262
+    layer = Encoder(1, rate=0.0, dtype=dtype)
+    _, actual, _ = gradients(layer, np.ones((count, WIDTH), "float32"), keras.ops.sum)
+    for value in actual:
+        assert value.dtype == "float32"
+        np.testing.assert_array_equal(value, np.full(value.shape, count))
 
 
 def test_both_computations_have_the_same_dropout(monkeypatch):
