@@ -14,7 +14,7 @@ from lmzoo.common.arguments import is_integer, require
 from lmzoo.errors import PresetError
 from lmzoo.families.named_inputs import NamedInputsModel
 from lmzoo.files.atomic import check_path
-from lmzoo.layers.adapted import AdaptedLayer, get_updates
+from lmzoo.layers.adapted import AdaptedLayer, get_base_weight, get_updates
 from lmzoo.layers.finite import describe_not_finite, warn_about_not_finite
 from lmzoo.layers.sublayers import sublayers
 
@@ -98,8 +98,8 @@ class LoraModel(NamedInputsModel):
     def load_lora_weights(self, filepath: str | Path) -> None:
         """Load low-rank updates from a file written by `save_lora_weights`.
 
-        In a model without LoRA, this first enables LoRA with the rank and layers in the file. If the model belongs to a
-        task, `compile` the task again afterwards.
+        In a model without LoRA, this first enables LoRA with the rank and layers in the file. To train a task on the
+        model afterwards, `compile` the task again.
 
         Args:
             filepath: path that ends in `.lora.h5`. The model must have the weights that the updates were trained with,
@@ -220,10 +220,12 @@ def _check_shapes(path: Path, rank: int, layer: keras.layers.Layer, arrays: Mapp
     Raises:
         PresetError: If a shape is wrong, or an array is missing or unexpected.
     """
-    weight = next(weight for weight in layer.weights if weight.name in ("kernel", "embeddings"))
+    weight = get_base_weight(layer)
+    # Unlike the variable, the layer's attribute of the same name does not hold two int4 weights in one byte.
+    shape = tuple(getattr(layer, weight.name).shape)
     expected_shapes = {
-        f"lora_{weight.name}_a": (*weight.shape[:-1], rank),
-        f"lora_{weight.name}_b": (rank, weight.shape[-1]),
+        f"lora_{weight.name}_a": (*shape[:-1], rank),
+        f"lora_{weight.name}_b": (rank, shape[-1]),
     }
     stored_shapes = {name: array.shape for name, array in arrays.items()}
     if stored_shapes != expected_shapes:
