@@ -46,6 +46,13 @@ def _check_constants(arguments: Mapping[str, object], **constants: float) -> Non
             require(is_number(limit, 0) and limit != 0, name, "a positive number or None", limit)
 
 
+def _check_substrings(name: str, substrings: Any) -> None:
+    """Check that an argument is a list of strings."""
+    is_list = isinstance(substrings, Iterable) and not isinstance(substrings, str)
+    if not (is_list and all(isinstance(substring, str) for substring in substrings)):
+        raise TypeError(f"`{name}` must be a list of strings, got {substrings!r:.60}.")
+
+
 @keras.saving.register_keras_serializable(package="lmzoo")
 class AdamW(keras.optimizers.Optimizer):
     """Adam with decoupled weight decay (Loshchilov & Hutter, 2019), and a built-in learning-rate schedule.
@@ -109,9 +116,7 @@ class AdamW(keras.optimizers.Optimizer):
         require(is_number(layer_decay, 0, 1) and layer_decay > 0, "layer_decay", "a number in (0, 1]", layer_decay)
         require_share("beta_1", beta_1)
         require_share("beta_2", beta_2)
-        is_list = isinstance(exclude_from_decay, Iterable) and not isinstance(exclude_from_decay, str)
-        if not (is_list and all(isinstance(substring, str) for substring in exclude_from_decay)):
-            raise TypeError(f"`exclude_from_decay` must be a list of strings, got {exclude_from_decay!r:.60}.")
+        _check_substrings("exclude_from_decay", exclude_from_decay)
         super().__init__(learning_rate=_check_rate(learning_rate), name=name, **kwargs)
         self.decay = weight_decay
         self.beta_1 = beta_1
@@ -124,6 +129,7 @@ class AdamW(keras.optimizers.Optimizer):
         self._layers: dict[int, int] = {}  # index of the layer, counted from the lowest, by the id of a variable
         self._unfreezing_steps: tuple[int, ...] = ()  # first step of each layer, or () if no layer is frozen
         self._layer_factors: list[Tensor | float] = []  # factors of the layers' learning rates; [] if they are equal
+        self._undecayed_ids: set[int] = set()  # of the variables in `exclude_from_weight_decay`
         self._variable_ids: list[int] = []  # of the trainable variables
         self._paths: list[str] = []  # of the trainable variables
         self._num_layers = 0
@@ -143,9 +149,61 @@ class AdamW(keras.optimizers.Optimizer):
         super().build(variables)
         self._num_weights = sum(math.prod(variable.shape) for variable in variables)
         self._first, self._second = self.add_optimizer_variables(variables, ["first_moment", "second_moment"])
-        self._decayed = [not any(substring in v.path for substring in self.exclude_from_decay) for v in variables]
+        self._decayed = [
+            id(v) not in self._undecayed_ids and not any(substring in v.path for substring in self.exclude_from_decay)
+            for v in variables
+        ]
         # [first step, warm-up steps, total steps]; without warm-up or decay these are 0.
         self._schedule = self.add_variable(shape=(3,), dtype="float32", name="schedule")
+
+    @property
+    def weight_decay(self) -> None:
+        """Always None, since Keras would add a second weight decay, of all variables; `decay` is the coefficient."""
+        return None
+
+    @weight_decay.setter
+    def weight_decay(self, value: float | None) -> None:
+        if value is not None:  # Keras' constructor sets None
+            raise AttributeError(
+                f"{type(self).__name__} has its weight decay in the attribute `decay`. Set `decay` instead of "
+                "`weight_decay`, before `compile`."
+            )
+
+    def exclude_from_weight_decay(
+        self, var_list: Sequence[keras.Variable] | None = None, var_names: Sequence[str] | None = None
+    ) -> None:
+        """Exclude variables from the weight decay, in addition to `exclude_from_decay`.
+
+        Args:
+            var_list: variables. They are not part of the optimizer's configuration, so files of a model do not hold
+                this exclusion.
+            var_names: parts of the paths of variables, which extend `exclude_from_decay`.
+
+        Raises:
+            TypeError: If `var_names` is not a list of strings.
+            ValueError: If the optimizer is already built.
+
+        Example:
+
+        ```python
+        from lmzoo.training import AdamW
+
+        optimizer = AdamW(3e-4)
+        optimizer.exclude_from_weight_decay(var_names=["embedding"])
+        ```
+        """
+        if self.built:
+            raise ValueError(
+                "The optimizer is built, which fixes the variables without weight decay. Call "
+                "`exclude_from_weight_decay` before it is built, such as before `compile`."
+            )
+        _check_substrings("var_names", var_names or ())
+        self._undecayed_ids.update(map(id, var_list or ()))
+        self.exclude_from_decay = (*self.exclude_from_decay, *(var_names or ()))
+
+    def forget_compiled(self) -> None:
+        """Drop the compiled update, which holds the settings of the time when it was compiled."""
+        self._compiled = None
 
     def set_layers(self, layers: Sequence[Sequence[keras.Variable]], unfreezing_steps: Sequence[int] = ()) -> None:
         """Set the order of the model's layers for `layer_decay`, and freeze layers for the first steps of a schedule.
@@ -181,7 +239,7 @@ class AdamW(keras.optimizers.Optimizer):
         self._layers = {id(variable): index for index, layer in enumerate(layers) for variable in layer}
         self._unfreezing_steps = tuple(unfreezing_steps)
         self._num_layers = len(layers)
-        self._compiled = None
+        self.forget_compiled()
         if self.built:
             self._check_layers()
 

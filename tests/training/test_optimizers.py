@@ -58,6 +58,29 @@ def test_equals_keras_when_gradients_are_accumulated():
     assert_equal(weights, train(keras.optimizers.AdamW(**arguments), steps=4))
 
 
+@pytest.mark.parametrize("kind", [AdamW, LAMB])
+def test_variables_are_excluded_from_weight_decay(kind):
+    variables = {name: keras.Variable(np.ones(5, "float32"), name=name) for name in ("kernel", "table", "other_kernel")}
+    optimizer = kind(0.5, weight_decay=0.25)
+    optimizer.exclude_from_weight_decay([variables["kernel"]], ["table"])
+    assert kind.from_config(optimizer.get_config()).exclude_from_decay == ("bias", "_norm", "table")
+    optimizer.build(list(variables.values()))
+    optimizer.apply([keras.ops.zeros(5)] * 3, list(variables.values()))
+    assert {name for name, variable in variables.items() if np.any(to_numpy(variable.value) != 1)} == {"other_kernel"}
+    with pytest.raises(ValueError, match=r"^The optimizer is built, .* Call `exclude_from_weight_decay` before"):
+        optimizer.exclude_from_weight_decay(var_names=["other"])
+
+
+def test_wrong_uses_of_weight_decay_are_refused():
+    optimizer = AdamW()
+    with pytest.raises(TypeError, match="`var_names` must be a list of strings, got 'bias'"):
+        optimizer.exclude_from_weight_decay(var_names="bias")
+    with pytest.raises(AttributeError, match="AdamW has its weight decay in the attribute `decay`"):
+        optimizer.weight_decay = 0.5
+    optimizer.decay = 0.5
+    assert optimizer.get_config()["weight_decay"] == 0.5
+
+
 def rates(optimizer, variable, steps):
     """Return each step's learning rate, computed from the decay of a weight without a gradient."""
     results = []
