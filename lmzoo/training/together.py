@@ -60,8 +60,8 @@ def fit_together(
         steps_per_epoch: int, number of steps in an epoch; by default the number of batches of all tasks together.
         validation_data: dict from names of tasks to `(x, y)`, or `(x,)` without labels. After each epoch, the results
             of the task's `evaluate` are logged, such as `val_trec_accuracy` for a task "trec".
-        optimizer: a Keras optimizer for all weights. By default `AdamW` as in `fit`, with the lowest learning rate that
-            the tasks recommend.
+        optimizer: a Keras optimizer for all weights, with `use_ema` as in `fit`. By default `AdamW` as in `fit`, with
+            the lowest learning rate that the tasks recommend.
         callbacks: Keras callbacks. `ResumableCheckpoint` makes the run resumable: call `fit_together` again with the
             same tasks and data. The `model` of a callback is a model of all tasks; only its weights can be saved.
         seed: int, seed for shuffling and masking.
@@ -350,6 +350,7 @@ def _run_epochs(
         callbacks.on_epoch_end(epoch, logs)
         if model.stop_training:
             break
+    model.optimizer.finalize_variable_values(model.trainable_variables)
     callbacks.on_train_end(logs)
 
 

@@ -72,6 +72,20 @@ def test_steps_equal_those_of_one_optimizer_for_all_heads(tiny):
     assert_same_weights(weights_of(tasks), weights_of(expected), 1e-5)
 
 
+def test_weights_end_as_their_moving_averages(tiny):
+    tasks = build(tiny)
+    variable = tasks["moods"][0].trainable_variables[-1]
+    values = []
+    callback = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: values.append(to_numpy(variable)))
+    optimizer = keras.optimizers.SGD(RATE, use_ema=True, ema_momentum=0.75)
+    fit_together(tasks, batch_size=5, optimizer=optimizer, callbacks=[callback], verbose=0)
+    average = values[0]
+    for value in values[1:]:
+        average = 0.75 * average + 0.25 * value
+    assert np.abs(average - values[-1]).max() > 1e-4
+    np.testing.assert_allclose(to_numpy(variable), average, rtol=0, atol=1e-6)
+
+
 def apply_gradients(optimizer, variables, task, x, y):
     """Update `variables`, with a gradient of 0 for those that the task does not have."""
     if keras.backend.backend() == "jax":
