@@ -76,6 +76,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
     # Optional parts, which a task may leave untrained.
     pooler: keras.layers.Layer | None = None
     scalar_mix: keras.layers.Layer | None = None
+    _compiled_by_xla: bool | None = None  # the last argument of `set_compiled_by_xla`
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -309,6 +310,9 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
 
     def set_compiled_by_xla(self, compiled: bool) -> None:
         """Tell character encoders whether XLA compiles the model; if not, they encode each distinct word only once."""
+        if compiled == self._compiled_by_xla:
+            return
+        self._compiled_by_xla = compiled
         for layer in sublayers(self):
             if hasattr(layer, "dedupe"):
                 layer.dedupe = not compiled

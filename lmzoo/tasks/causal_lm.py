@@ -173,7 +173,6 @@ class CausalLM(TokenLabelsTask):
         half_of_positions = backbone.config.max_sequence_length // 2
         self.max_new_tokens = min(DEFAULT_NEW_TOKENS, half_of_positions) if max_new_tokens is None else max_new_tokens
         self.add_start_token = add_start_token
-        self._compiled_parts: dict[str, Any] = {}  # filled on first use
         self.compile()
 
     @property
@@ -202,10 +201,6 @@ class CausalLM(TokenLabelsTask):
                 f"This {tokenizer_name} has no start token to put before prompts. Leave `add_start_token` False."
             )
         self._add_start_token = value
-
-    def forget_compiled(self) -> None:
-        super().forget_compiled()
-        self._compiled_parts = {}
 
     @classmethod
     def supports(cls, family: Family) -> bool:
@@ -493,12 +488,13 @@ class CausalLM(TokenLabelsTask):
             encode_choices(preprocessor, name, prompt, choices, separator, start_ids, max_length)
             for name, prompt in prompts.items()
         ]
-        if "choices" not in self._compiled_parts:
+        compiled_parts = self.compiled_parts
+        if "choices" not in compiled_parts:
             # A partial for the same reason as in `_compute_log_probabilities`.
-            self._compiled_parts["choices"] = partial(
+            compiled_parts["choices"] = partial(
                 score_choices, make_choice_model(self.backbone, self._make_symbolic_logits)
             )
-        return self._compiled_parts["choices"](self._make_stateless_model(), rows_by_prompt, len(choices), batch_size)
+        return compiled_parts["choices"](self._make_stateless_model(), rows_by_prompt, len(choices), batch_size)
 
     def _make_stateless_model(
         self,
@@ -527,14 +523,15 @@ class CausalLM(TokenLabelsTask):
         """Return the log-probability of each token in each text, 0 for first tokens if there is no start token."""
         check_arguments(batch_size=batch_size)
         self.check_takes_text()
-        if "scores" not in self._compiled_parts:
+        compiled_parts = self.compiled_parts
+        if "scores" not in compiled_parts:
             # The partial hides the scoring model from Keras, which would track it as a part of this model and raise an
             # error once this model is quantized.
             model = make_scoring_model(self.backbone, self._make_symbolic_logits)
-            self._compiled_parts["scores"] = partial(score_sequences, model)
+            compiled_parts["scores"] = partial(score_sequences, model)
         start_ids = self.start_ids
         max_length = self.text_preprocessor.sequence_length
-        compute_scores = self._compiled_parts["scores"]
+        compute_scores = compiled_parts["scores"]
         scores = compute_scores(
             self._make_stateless_model(), [[*start_ids, *text_ids] for text_ids in ids], max_length, batch_size
         )
@@ -613,7 +610,7 @@ class CausalLM(TokenLabelsTask):
         stop_ids = [*dict.fromkeys(end_ids)]
         if stop_texts:
             stop_ids += tokens_holding(self.text_preprocessor.tokenizer, stop_texts)
-        generator = get_generator(self, vocabulary_size, self._compiled_parts)
+        generator = get_generator(self, vocabulary_size, self.compiled_parts)
         empty_piece: Any = [] if are_ids else ""
         order = np.argsort([len(prompt) for prompt in ids], kind="stable").tolist()
 

@@ -175,7 +175,6 @@ class Seq2SeqLM(TokenLabelsTask):
         if span_corruption is not None:
             self.learns_from = "documents alone, with span corruption"
             self.splits_examples = True
-        self._compiled_parts: dict[str, Any] = {}  # filled on first use
         if preprocessor is not None and not (preprocessor.tokenizer.pad_token and preprocessor.packing.end):
             raise ValueError(
                 "A Seq2SeqLM needs a tokenizer with a padding token, with which targets begin, and a packing with an "
@@ -208,10 +207,6 @@ class Seq2SeqLM(TokenLabelsTask):
         """
         learning_rate = self.recipe.learning_rate
         return AdamW(learning_rate, beta_2=0.98, epsilon=1e-9, global_clipnorm=1.0, schedule="inverse_square_root")
-
-    def forget_compiled(self) -> None:
-        super().forget_compiled()
-        self._compiled_parts = {}
 
     # === Examples ===
 
@@ -501,7 +496,7 @@ class Seq2SeqLM(TokenLabelsTask):
             is_single = sequences[1]
             encoded, target_starts = self._encode_ids(sequences[0], list_target_ids(texts), vocabulary_size)
         lengths = encoded.lengths
-        generator = get_generator(self, vocabulary_size, self._compiled_parts)
+        generator = get_generator(self, vocabulary_size, self.compiled_parts)
         seeded_sampler = generator.sampler(sampler, seed)
         outputs: list[Any] = [None] * len(encoded)
         pad_id = 0 if tokenizer is None else tokenizer.pad_id

@@ -326,6 +326,7 @@ class TextEmbedder(LongTextTask):
     @property
     def layer_models(self) -> LayerModels:
         """The models that `embed` uses for individual layers, compiled with the task's settings."""
+        self.prepare_functions()
         if self._layer_models is None:
             compile_settings = {"jit_compile": self.jit_compile, "run_eagerly": self.run_eagerly}
             self._layer_models = LayerModels(self.backbone, **compile_settings)

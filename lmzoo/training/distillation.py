@@ -28,8 +28,8 @@ from lmzoo.text.batching import LengthBatches, fit_buckets
 from lmzoo.text.keras_input import keras_input
 from lmzoo.text.packing import Encoded
 from lmzoo.text.segments import clean_single_texts
+from lmzoo.training.compiled_functions import prepare_optimizer
 from lmzoo.training.divergence import StopOnDivergence
-from lmzoo.training.layer_order import layers_of
 from lmzoo.training.optimizers import AdamW
 from lmzoo.training.training_run import count_updates, inner_optimizer, start_schedule
 
@@ -336,6 +336,8 @@ def distill(
             weighted_metrics=student.default_metrics() if learns_labels else None,
             **kwargs,
         )
+        for backbone in (student.backbone, frozen_teacher.backbone):
+            backbone.set_compiled_by_xla(model.jit_compile)
         _prepare_optimizer(student, model, epochs * batches.num_batches, callbacks)
         epoch_callback = keras.callbacks.LambdaCallback(on_epoch_begin=batches.begin_epoch)
         callbacks = [StopOnDivergence(), epoch_callback, *callbacks]
@@ -349,8 +351,7 @@ def _prepare_optimizer(
 ) -> None:
     """Create the optimizer's state, and start its built-in schedule for a training run of `num_batches` batches."""
     optimizer = inner_optimizer(model.optimizer)
-    if getattr(optimizer, "layer_decay", 1) != 1:
-        optimizer.set_layers(layers_of(student))
+    prepare_optimizer(optimizer, student)
     optimizer.build(model.trainable_variables)
     if isinstance(optimizer, AdamW):
         num_updates, _ = count_updates(optimizer, num_batches)
@@ -363,6 +364,7 @@ class _FrozenTeacher(keras.Model):
     def __init__(self, teacher: Any) -> None:
         super().__init__(name="teacher", trainable=False)
         teacher_copy = teacher.copy_with()
+        self.backbone = teacher_copy.backbone
         self.model = keras.Model(teacher_copy.input, teacher_copy.compared_outputs()._asdict())
         self.model.trainable = False  # set last, so that Keras passes it on to all layers
 

@@ -21,9 +21,9 @@ from lmzoo.parallel.processes import has_several_processes
 from lmzoo.parallel.several_devices import give_whole_batches, split_evenly
 from lmzoo.text.batching import LengthBatches
 from lmzoo.text.interleaved import Interleaved
-from lmzoo.training.layer_order import layers_of
+from lmzoo.training.compiled_functions import prepare_optimizer
 from lmzoo.training.optimizers import AdamW
-from lmzoo.training.training_run import TrainingRun, inner_optimizer
+from lmzoo.training.training_run import TrainingRun
 
 MakeBatch: TypeAlias = Callable[[np.ndarray, int, np.random.Generator], tuple[Any, ...]]
 
@@ -256,9 +256,12 @@ class _JointModel(keras.Model):
         self.compile(
             optimizer, jit_compile=all(task.jit_compile for task in tasks) and not run_eagerly, run_eagerly=run_eagerly
         )
-        unwrapped_optimizer = inner_optimizer(self.optimizer)
-        if getattr(unwrapped_optimizer, "layer_decay", 1) != 1:
-            unwrapped_optimizer.set_layers(layers_of(self))
+        prepare_optimizer(self.optimizer, self)
+
+    def make_train_function(self, force: bool = False) -> Any:
+        # Before each step, since the evaluation of a task sets the backbone to the task's settings.
+        self.backbone.set_compiled_by_xla(self.jit_compile)
+        return super().make_train_function(force)
 
     def build_optimizer(self) -> None:
         """Create the optimizer's state if it does not exist yet."""

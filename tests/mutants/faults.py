@@ -765,7 +765,7 @@ FAULTS = (
     # === What files bring back ===
     Fault(
         "a loaded .keras file has an optimizer without its state",
-        "tasks/base/task.py",
+        "training/compiled_functions.py",
         'built = isinstance(optimizer, dict) and optimizer.get("built", False)',
         "built = False",
     ),

@@ -222,6 +222,14 @@ def test_models_of_layers_are_cached_and_follow_the_weights():
     np.testing.assert_allclose(after, compute_states(task, text)[-1], rtol=1e-4, atol=1e-5)
 
 
+def test_models_of_layers_are_built_again_for_other_weights():
+    task = make()
+    models = task.layer_models
+    assert task.layer_models is models
+    task.backbone.enable_lora(2)
+    assert task.layer_models is not models
+
+
 @pytest.mark.slow
 def test_models_of_layers_follow_quantization():
     task, text = make(), "good film was never dull"

@@ -6,7 +6,10 @@ import keras
 import numpy as np
 import pytest
 
+from lmzoo.layers.character_encoder import CharacterEncoder
+from lmzoo.layers.sublayers import sublayers
 from lmzoo.models import CausalLM, MaskedLM, Seq2SeqLM, TextClassifier, TextEmbedder, TextRegressor, TokenClassifier
+from lmzoo.parallel.several_devices import SeveralDevicesModel
 from lmzoo.registry.family import families
 from lmzoo.testing import randomize, tiny_task, tiny_texts
 from lmzoo.testing.tiny import tiny_backbone
@@ -87,6 +90,22 @@ def test_vectors_of_zeros_leave_the_weights_finite(cls, family, texts, eager):
     distill(student, teacher, texts, batch_size=2, optimizer=keras.optimizers.SGD(0.1), verbose=0, run_eagerly=True)
     for weight in student.weights:
         assert np.isfinite(to_numpy(weight)).all(), weight.path
+
+
+@pytest.mark.tf_only
+@pytest.mark.parametrize("jit_compile", [True, False])
+def test_the_teacher_is_compiled_like_the_student(jit_compile, eager, monkeypatch):
+    """XLA cannot compile the search for equal words."""
+    settings = []
+
+    def fit(model, *args, **kwargs):
+        settings.extend(layer.dedupe for layer in sublayers(model) if isinstance(layer, CharacterEncoder))
+
+    monkeypatch.setattr(SeveralDevicesModel, "fit", fit)
+    student, teacher = (tiny_task(TextClassifier, families()["elmo"]) for _ in range(2))
+    distill(student, teacher, ["good film"], verbose=0, jit_compile=jit_compile)
+    assert settings
+    assert set(settings) == {not jit_compile}
 
 
 @pytest.mark.parametrize(("count", "chosen"), [(None, [0]), (2, [0, 1])])
