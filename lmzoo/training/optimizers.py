@@ -282,6 +282,16 @@ class AdamW(keras.optimizers.Optimizer):
         start = int(ops.convert_to_numpy(self.iterations)) - elapsed
         self._schedule.assign([float(start), float(warmup_steps), float(total_steps)])
 
+    @property
+    def schedule_steps(self) -> tuple[int, int, int]:
+        """The arguments with which `start_schedule` continues the current schedule: warm-up, total and elapsed steps.
+
+        The optimizer must be built.
+        """
+        start, warmup_steps, total_steps = ops.convert_to_numpy(self._schedule).astype("int64").tolist()
+        elapsed = int(ops.convert_to_numpy(self.iterations)) - start
+        return warmup_steps, total_steps, max(0, elapsed)
+
     def _factor(self) -> Tensor:
         """Return the factor by which the schedule multiplies the learning rate at this iteration, float32 ()."""
         schedule = ops.convert_to_tensor(self._schedule)

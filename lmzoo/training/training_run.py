@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -92,6 +93,10 @@ class TrainingRun:
             steps_per_epoch = epoch_steps
         if not schedule_restored:
             _start_schedule(model.optimizer, epoch_steps, epochs, steps_done, callbacks)
+        if any(isinstance(callback, keras.callbacks.BackupAndRestore) for callback in callbacks):
+            if first_step is not None:
+                _warn_about_backup()
+            callbacks = [*callbacks, _continue_schedule(model.optimizer)]
         ordered_callbacks = _order_callbacks(callbacks, checkpoint, data if first_step is None else None)
         return cls(model, first_step, initial_epoch, steps_per_epoch, ordered_callbacks, checkpoint)
 
@@ -123,6 +128,47 @@ def count_batches(data: Any) -> int | None:
 def inner_optimizer(optimizer: Any) -> Any:
     """Return the optimizer that updates the weights, without Keras' wrapper that scales the loss in float16."""
     return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+def prepare_step(model: Any) -> None:
+    """Build a task's optimizer for a single step, at a constant learning rate if its schedule has ended.
+
+    At the end of the schedule of `fit`, the learning rate is 0.
+    """
+    model.build_optimizer()
+    optimizer = inner_optimizer(model.optimizer)
+    if not isinstance(optimizer, AdamW):
+        return
+    _, total_steps, elapsed = optimizer.schedule_steps
+    if 0 < total_steps <= elapsed:
+        optimizer.start_schedule()
+
+
+def _warn_about_backup() -> None:
+    """Warn that a restored run on a stream of batches reads the data from the beginning."""
+    warnings.warn(
+        "`BackupAndRestore` restores the weights, but not the position in the data: with a stream or "
+        "`steps_per_epoch`, a restored run reads the data from the beginning again. Pass "
+        "`lmzoo.training.ResumableCheckpoint` instead, which restores both.",
+        stacklevel=4,
+    )
+
+
+def _continue_schedule(optimizer: Any) -> keras.callbacks.Callback:
+    """Return a callback that sets the current schedule again, after `BackupAndRestore` has restored an earlier one.
+
+    The earlier schedule may be for fewer epochs. Its first step is kept, since the restored steps count from it.
+    """
+    optimizer = inner_optimizer(optimizer)
+    if not isinstance(optimizer, AdamW):
+        return keras.callbacks.Callback()
+    warmup_steps, total_steps, _ = optimizer.schedule_steps
+
+    def set_schedule(logs: dict[str, float] | None = None) -> None:
+        *_, elapsed = optimizer.schedule_steps
+        optimizer.start_schedule(warmup_steps, total_steps, elapsed)
+
+    return keras.callbacks.LambdaCallback(on_train_begin=set_schedule)
 
 
 def _unfreeze_layers(model: Any) -> None:

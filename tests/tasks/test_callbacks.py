@@ -107,3 +107,27 @@ def test_backup_and_restore_resumes_at_the_interrupted_epoch(tiny, tmp_path, wei
     assert epochs == [1, 2]
     for a, b in zip(weights_of(resumed), weights_of(run()), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_epochs_that_are_added_to_a_restored_backup_are_trained(tiny, tmp_path, weights_of):
+    texts, labels = tiny.data(7)
+    weights = []
+    recorder = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: weights.append(weights_of(task)))
+    for epochs in (1, 3):
+        task = tiny.classifier()
+        backup = keras.callbacks.BackupAndRestore(tmp_path / "backup", delete_checkpoint=False)
+        task.fit(texts, labels, batch_size=7, epochs=epochs, callbacks=[backup, recorder], verbose=0)
+    assert len(weights) == 3
+    changes = [max(np.abs(a - b).max() for a, b in zip(*pair, strict=True)) for pair in itertools.pairwise(weights)]
+    assert min(changes) > 1e-5
+    _, total_steps, elapsed = task.optimizer.schedule_steps
+    assert elapsed == total_steps > 0
+
+
+def test_a_backup_that_lacks_the_position_in_the_data_causes_a_warning(tiny, task, tmp_path):
+    texts, labels = tiny.data(7)
+    backup = keras.callbacks.BackupAndRestore(tmp_path / "backup")
+    message = "not the position in the data: .* Pass `lmzoo.training.ResumableCheckpoint` instead"
+    with pytest.warns(UserWarning, match=message) as caught:
+        task.fit(texts, labels, batch_size=5, steps_per_epoch=1, callbacks=[backup], verbose=0)
+    assert [warning.filename for warning in caught if "position" in str(warning.message)] == [__file__]

@@ -43,6 +43,20 @@ def test_steps_on_texts_lower_the_loss_of_evaluate(task):
         np.testing.assert_allclose(loss, expected, rtol=1e-5)
 
 
+def test_single_batches_after_fit_are_trained_at_a_constant_rate(tiny, weights_of):
+    texts, labels = tiny.data(7)
+    task = tiny.classifier()
+    task.fit(texts, labels, batch_size=7, epochs=3, verbose=0)
+    for _ in range(2):
+        weights = weights_of(task)
+        task.train_on_batch(texts, labels)
+        assert max(np.abs(a - b).max() for a, b in zip(weights_of(task), weights, strict=True)) > 1e-5
+    assert task.optimizer.schedule_steps == (0, 0, 2)
+    task.optimizer.start_schedule(3, 5)
+    task.train_on_batch(texts, labels)
+    assert task.optimizer.schedule_steps == (3, 5, 1)
+
+
 def test_single_batches_take_weights_of_texts_and_classes():
     task = tiny_task(TextClassifier, families()["bert"])
     task.compile(keras.optimizers.SGD(0.0), run_eagerly=True)

@@ -45,6 +45,18 @@ def test_updates_have_the_digits_of_float32(bias_correction):
         np.testing.assert_allclose(to_numpy(variable.value), weight, rtol=0, atol=1e-6 * np.abs(weight).max())
 
 
+def test_steps_of_a_schedule_are_the_arguments_that_continue_it():
+    variable = keras.Variable(np.zeros(3, "float32"), name="kernel")
+    optimizer = AdamW()
+    optimizer.build([variable])
+    assert optimizer.schedule_steps == (0, 0, 0)
+    optimizer.apply([keras.ops.ones(3)], [variable])
+    optimizer.start_schedule(5, 11, elapsed=7)
+    assert optimizer.schedule_steps == (5, 11, 7)
+    optimizer.apply([keras.ops.ones(3)], [variable])
+    assert optimizer.schedule_steps == (5, 11, 8)
+
+
 def test_equals_keras_with_bias_correction():
     peer = keras.optimizers.AdamW(**ARGUMENTS)
     peer.exclude_from_weight_decay(var_names=["bias", "layer_norm"])

@@ -75,7 +75,7 @@ from lmzoo.training.fine_tuning import FineTuningRecipe, make_default_recipe
 from lmzoo.training.losses import match_loss
 from lmzoo.training.metrics import merge_metrics
 from lmzoo.training.optimizers import AdamW
-from lmzoo.training.training_run import TrainingRun, find_checkpoint
+from lmzoo.training.training_run import TrainingRun, find_checkpoint, prepare_step
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -784,6 +784,8 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, FollowsWeights, NamedInpu
     ) -> Batches:
         """Return shuffled training batches as a `keras.utils.PyDataset`, for custom training loops.
 
+        A loop after `fit`, at whose end the rate is 0, must first call `model.optimizer.start_schedule()`.
+
         Args:
             x: texts.
             y: labels, as for `fit`.
@@ -806,11 +808,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, FollowsWeights, NamedInpu
         self._make_text_batches(x, y, BatchOptions())
 
     def _make_text_batches(self, x: Inputs, y: Labels | None, options: BatchOptions) -> Batches:
-        """Return batches of texts in memory.
-
-        Raises:
-            TypeError: If `x` is not texts.
-        """
+        """Return batches of texts in memory; raise a TypeError if `x` is not texts."""
         inputs = read_inputs(x, y)
         batches = self.batches(inputs, options)[0]
         if not isinstance(inputs, TextsInMemory) or not isinstance(batches, Batches):
@@ -831,10 +829,13 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, FollowsWeights, NamedInpu
         class_weight: Mapping[Any, float] | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Train on one batch of texts or token features; see `keras.Model.train_on_batch`."""
+        """Train on one batch of texts or token features; see `keras.Model.train_on_batch`.
+
+        If the optimizer's learning-rate schedule has ended, as after `fit`, the learning rate is constant from then on.
+        """
         if class_weight is not None:
             class_weight = self.encode_class_weight(class_weight)
-        self.build_optimizer()
+        prepare_step(self)
         step = int(keras.ops.convert_to_numpy(self.optimizer.iterations))
         return super().train_on_batch(*self._convert_to_batch(x, y, sample_weight, step, class_weight), **kwargs)
 
