@@ -39,7 +39,7 @@ from lmzoo.text import Encoded, LengthBatches, Preprocessor
 from lmzoo.text.batching import ArrayBatches, Batches, fit_buckets, ladder_buckets, smallest_bucket
 from lmzoo.text.buffered_batches import BufferedBatches
 from lmzoo.text.keras_input import stream
-from lmzoo.text.validate_text import FirstWarning, Text, as_single_text, collect_warnings
+from lmzoo.text.validate_text import Text, TextWarningFilter, as_single_text, collect_warnings
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -160,7 +160,7 @@ class StreamedExamples(TaskInputs):
         batch_size = options.batch_size or BATCH_SIZE
         example_stream = self.x.shuffled(options.seed[0]) if options.order == "shuffle" else self.x
         row_count = self._count_rows(task, options) if options.training and options.steps is None else None
-        warning_filter = FirstWarning()
+        warning_filter = TextWarningFilter()
 
         def encode(rows: Sequence[Any]) -> tuple[np.ndarray, Callable[..., Batch]]:
             examples = self._encode(task, rows, warning_filter)
@@ -210,11 +210,11 @@ class StreamedExamples(TaskInputs):
             reason = f"this {type(self.x.table).__name__} has no known length"
         raise ValueError(f"Cannot count the batches of an epoch: {reason}. Pass `steps_per_epoch`.")
 
-    def _encode(self, task: Encoder, rows: Sequence[Any], warning_filter: FirstWarning) -> Examples:
+    def _encode(self, task: Encoder, rows: Sequence[Any], warning_filter: TextWarningFilter) -> Examples:
         """Encode numbered rows of the stream; if that fails, name the first invalid row in the error message."""
         x, y = self.x.examples(rows)
         try:
-            with warning_filter.only():
+            with warning_filter.once_per_reason():
                 return task.encode_part(x, y)
         except (TypeError, ValueError):
             for row in rows if len(rows) > 1 else ():
@@ -260,13 +260,13 @@ class TextDataset(TaskInputs):
         dataset = self._ensure_batched(task, batch_size)
         buckets = ladder_buckets(task.longest_sequence if task.preprocessor else 1)
         pass_numbers = itertools.count(-1)  # the first pass reads one batch, for the dataset's signature
-        warning_filter = FirstWarning()
+        warning_filter = TextWarningFilter()
 
         def generate() -> Iterator[Batch]:
             epoch = max(0, next(pass_numbers)) if redraw else 0
             batch_index = -1
             for batch_index, (x, y, weights) in enumerate(_iterate_components(dataset)):
-                with warning_filter.only(), add_place_to_errors(f"batch {batch_index} of the dataset"):
+                with warning_filter.once_per_reason(), add_place_to_errors(f"batch {batch_index} of the dataset"):
                     lengths, make_batch = encode(x, y, weights)
                 width = smallest_bucket(buckets, int(lengths.max(initial=0)))
                 rng = np.random.default_rng((*seed, epoch, batch_index))

@@ -56,7 +56,7 @@ from lmzoo.text import Encoded, Preprocessor
 from lmzoo.text.long_texts import Windows, check_windows
 from lmzoo.text.packing import EncodedGroups
 from lmzoo.text.segments import clean_groups, clean_segments, clean_single_texts, split_segments
-from lmzoo.text.validate_text import FirstWarning
+from lmzoo.text.validate_text import TextWarningFilter
 from lmzoo.training.contrastive import MultipleNegativesRanking, PairAccuracy, PairCorrelation, PairCosineError
 from lmzoo.training.distillation import ComparedOutputs, DistillationSettings
 from lmzoo.training.embedding_losses import (
@@ -372,10 +372,10 @@ class TextEmbedder(LongTextTask):
         first_prompt, other_prompt = self._get_pair_prompts()
         firsts, *other_columns = columns
         group_count = len(firsts)
-        warning_filter = FirstWarning()
-        with warning_filter.only():
+        warning_filter = TextWarningFilter()
+        with warning_filter.once_per_reason():
             first_column = self._encode_with_prompt(firsts, first_prompt)
-        with warning_filter.only():
+        with warning_filter.once_per_reason():
             other_texts = self._encode_with_prompt([text for column in other_columns for text in column], other_prompt)
         # Different prompts make equal texts differ in their tokens.
         ids = number_texts(columns) if first_prompt != other_prompt else None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lmzoo.text.validate_text import FirstWarning
+from lmzoo.text.validate_text import TextWarningFilter
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -113,13 +113,13 @@ def _to_columns(texts: Sequence[Any]) -> tuple[list[tf.Tensor], bool]:
 def _run(
     function: Callable[..., list[np.ndarray]], columns: Sequence[tf.Tensor], dtypes: Sequence[np.dtype[Any]]
 ) -> list[tf.Tensor]:
-    """Run a function of arrays on symbolic tensors, with at most one text warning in all calls."""
+    """Run a function of arrays on symbolic tensors, with one text warning for each reason in all calls."""
     import tensorflow as tf
 
-    first_warning = FirstWarning()
+    warning_filter = TextWarningFilter()
 
     def compute(*arrays: np.ndarray) -> list[np.ndarray]:
-        with first_warning.only():
+        with warning_filter.once_per_reason():
             return function(*arrays)
 
     return tf.numpy_function(compute, columns, list(dtypes))

@@ -16,6 +16,7 @@ import numpy as np
 Text: TypeAlias = str | bytes | Sequence[str]
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_NUMBER = re.compile(r"\d[\d.,]*")
 _COLLECTED: ContextVar[list[str] | None] = ContextVar("collected warnings", default=None)
 
 
@@ -77,20 +78,25 @@ def collect_warnings() -> Iterator[list[str]]:
         _COLLECTED.reset(context_token)
 
 
-class FirstWarning:
-    """A filter that issues the first text warning and drops all later warnings."""
+class TextWarningFilter:
+    """A filter that issues one text warning for each reason and drops its repetitions.
+
+    Messages that differ only in their numbers have the same reason.
+    """
 
     def __init__(self) -> None:
-        self.issued = False
+        self.issued_reasons: set[str] = set()
 
     @contextmanager
-    def only(self) -> Iterator[None]:
-        """Run a block, and issue only the first text warning of all such blocks."""
+    def once_per_reason(self) -> Iterator[None]:
+        """Run a block, and at its end issue its text warnings, except for reasons that a block has already issued."""
         with collect_warnings() as messages:
             yield
-        if messages and not self.issued:
-            self.issued = True
-            warn(messages[0])
+        for message in messages:
+            reason = _NUMBER.sub("", message)
+            if reason not in self.issued_reasons:
+                self.issued_reasons.add(reason)
+                warn(message)
 
 
 def is_text(value: object) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lmzoo.text import Preprocessor, TextWarning, WordPieceTokenizer
-from lmzoo.text.validate_text import FirstWarning, clean_columns, clean_texts, collect_warnings
+from lmzoo.text.validate_text import TextWarningFilter, clean_columns, clean_texts, collect_warnings, warn
 
 
 def warnings_of(call: Callable[[], object]) -> list[str]:
@@ -138,12 +138,18 @@ def test_warnings_are_collected_instead_of_issued():
         clean_texts([b"\xff"])
 
 
-def test_the_first_of_several_warnings_is_issued():
-    first_warning = FirstWarning()
+def test_the_first_warning_for_each_reason_is_issued():
+    warning_filter = TextWarningFilter()
 
     def clean_all():
         for texts in (["fine"], [b"caf\xe9", "fine"], [b"\xff"]):
-            with first_warning.only():
+            with warning_filter.once_per_reason():
                 clean_texts(texts)
+                warn(f"{len(texts)} texts were truncated to 11 tokens.")
+        with warning_filter.once_per_reason():
+            warn("1,007 texts were truncated to 13 tokens.")
 
-    assert warnings_of(clean_all) == ["1 of 2 texts held invalid UTF-8; it was read as U+FFFD."]
+    assert warnings_of(clean_all) == [
+        "1 texts were truncated to 11 tokens.",
+        "1 of 2 texts held invalid UTF-8; it was read as U+FFFD.",
+    ]

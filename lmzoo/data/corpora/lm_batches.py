@@ -18,7 +18,7 @@ from lmzoo.data.corpora.word_vocabulary import Document, sentences_of
 from lmzoo.text import Encoded
 from lmzoo.text.batching import OrderedBatches
 from lmzoo.text.tokenizers.word_level import SENTENCE_END, SENTENCE_START
-from lmzoo.text.validate_text import FirstWarning
+from lmzoo.text.validate_text import TextWarningFilter
 
 _NO_WORDS = "There are no examples: the documents hold no words."
 
@@ -122,7 +122,7 @@ class DocumentStreams(OrderedBatches):
         self.seed = seed
         self.length = length
         self.num_words = 0
-        self.warning = FirstWarning()
+        self.warning_filter = TextWarningFilter()
 
     @property
     def num_batches(self) -> int | None:
@@ -138,7 +138,7 @@ class DocumentStreams(OrderedBatches):
         """
         check_documents(self.documents)
         with progress_over(self.documents, "Counting words", "documents", verbose) as documents:
-            sentences = sentences_of(documents, warning=self.warning)
+            sentences = sentences_of(documents, warning_filter=self.warning_filter)
             if self.once:
                 batches = cut_streams(sentences, self.rows, self.steps, complete=True)
                 words_per_batch = [sum(map(len, batch)) for batch in batches]
@@ -184,12 +184,12 @@ class DocumentStreams(OrderedBatches):
 
     def identity(self) -> dict[str, object]:
         """Return the settings, and properties of the documents that are quick to compute; see `Batches`."""
-        first_sentence: list[str] = next(sentences_of(self.documents, warning=self.warning), [])
+        first_sentence: list[str] = next(sentences_of(self.documents, warning_filter=self.warning_filter), [])
         properties: dict[str, object] = {"first sentence": " ".join(first_sentence)}
         if isinstance(self.documents, Sized):
             properties["number of documents"] = len(self.documents)
         if isinstance(self.documents, Sequence) and self.documents:
-            *_, last_sentence = [[], *sentences_of(self.documents, [len(self.documents) - 1], self.warning)]
+            *_, last_sentence = [[], *sentences_of(self.documents, [len(self.documents) - 1], self.warning_filter)]
             properties["last sentence"] = " ".join(last_sentence)
         if self.num_words:
             properties["number of words"] = self.num_words
@@ -209,7 +209,7 @@ class DocumentStreams(OrderedBatches):
                 rng = np.random.default_rng((*self.seed, epoch, int(backward), repetition))
                 order = rng.permutation(len(self.documents)).tolist()  # type: ignore[arg-type]
             sentence = None
-            for sentence in sentences_of(self.documents, order, self.warning):
+            for sentence in sentences_of(self.documents, order, self.warning_filter):
                 yield sentence
             if sentence is None:
                 raise ValueError(_NO_WORDS)
@@ -230,7 +230,7 @@ class EncodedDocuments(Encoded):
         """Split documents into words with `sentences_of`, and convert the words to steps of both directions."""
         check_documents(documents)
         documents = list(documents)
-        warning_filter = FirstWarning()
+        warning_filter = TextWarningFilter()
         steps = []
         for i in range(len(documents)):
             sentences = list(sentences_of(documents, [i], warning_filter))

@@ -9,7 +9,7 @@ from lmzoo.common.arguments import is_integer, require
 from lmzoo.common.progress import progress_over
 from lmzoo.data.corpora.tokenized_documents import check_documents, check_not_record
 from lmzoo.text.tokenizers.word_level import WordTokenizer
-from lmzoo.text.validate_text import FirstWarning, clean_columns, warn
+from lmzoo.text.validate_text import TextWarningFilter, clean_columns, warn
 from lmzoo.text.word_splitting import list_words
 
 Document = Sequence[str | Sequence[str]]
@@ -93,7 +93,7 @@ def report_size(size: int, requested_size: int, entries: str) -> None:
 
 
 def sentences_of(
-    documents: Iterable[Document], order: Sequence[int] | None = None, warning: FirstWarning | None = None
+    documents: Iterable[Document], order: Sequence[int] | None = None, warning_filter: TextWarningFilter | None = None
 ) -> Iterator[list[str]]:
     """Yield the sentences of documents as lists of words, skipping sentences without words.
 
@@ -102,16 +102,17 @@ def sentences_of(
     Args:
         documents: iterable of documents, see `train_words`.
         order: positions of the documents to read, in order; `documents` must then be a sequence. None to read all.
-        warning: `FirstWarning`, shared by calls that together issue at most one warning; None for a new one.
+        warning_filter: `TextWarningFilter`, shared by calls that together issue at most one warning; None for a new
+            filter.
 
     Raises:
         TypeError: If a document is not a list of sentences; the message names its position.
     """
     check_documents(documents)
-    warning = warning or FirstWarning()
+    warning_filter = warning_filter or TextWarningFilter()
     numbered_documents = enumerate(documents) if order is None else ((i, documents[i]) for i in order)  # type: ignore[index]
     for i, document in numbered_documents:
-        with warning.only():
+        with warning_filter.once_per_reason():
             sentences = clean_columns({f"documents[{i}]": check_not_record(document, i)}, words=True)[0]
         for sentence in sentences:
             if words := list_words(sentence) if isinstance(sentence, str) else sentence:
