@@ -276,9 +276,18 @@ class TextDataset(TaskInputs):
 
         return stream(generate, dataset.cardinality())
 
-    def in_memory(self, task: Encoder) -> TextsInMemory:
-        """Read all texts or pairs of texts in the dataset into memory."""
-        batches = [x for x, _, _ in _iterate_components(self._ensure_batched(task, BATCH_SIZE))]
+    def in_memory(self, task: Encoder, batch_size: int, steps: int | None = None) -> TextsInMemory:
+        """Read the texts or pairs of texts in the dataset into memory.
+
+        Args:
+            task: task that will take the texts.
+            batch_size: int, examples per batch if the dataset's elements are single texts.
+            steps: int, number of batches to read; None to read all.
+        """
+        dataset = self._ensure_batched(task, batch_size)
+        if steps is not None:
+            dataset = dataset.take(steps)
+        batches = [x for x, _, _ in _iterate_components(dataset)]
         if batches and isinstance(batches[0], tuple):
             firsts, seconds = (
                 [text for batch in column for text in _convert_to_list(batch)] for column in zip(*batches, strict=True)

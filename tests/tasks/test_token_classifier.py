@@ -435,3 +435,11 @@ def test_generated_datasets_keep_each_text_whole(tiny):
     task = TokenClassifier(tiny.backbone(), tiny.preprocessor(), labels=LABELS)
     expected = task.evaluate(words, y, return_dict=True, verbose=0)
     assert task.evaluate(dataset, return_dict=True, verbose=0) == pytest.approx(expected, rel=1e-5)
+
+
+def test_steps_of_predictions_are_batches_of_the_dataset(task, strings_dataset):
+    texts = ["films was the plot", "dull", "good film", "bad", "a fine plot"]
+    dataset = strings_dataset(texts).repeat(3)
+    for x, batch_size, count in ((dataset.batch(2), None, 4), (dataset, 3, 6)):
+        logits = task.predict(x, batch_size=batch_size, steps=2, verbose=0)
+        np.testing.assert_allclose(logits, task.predict((texts * 2)[:count], verbose=0), atol=1e-5)

@@ -20,8 +20,7 @@ from lmzoo.text.batching import ArrayBatches, fit_buckets, ladder_buckets, small
 from lmzoo.text.keras_input import batch_signature, in_memory, keras_input
 
 _MAX_IN_MEMORY = 1024  # up to this many sequences, all features are made before prediction starts
-# At most this many batches are predicted one by one, which takes less time than starting the loop of
-# `keras.Model.predict`.
+# Up to this many batches are predicted one by one, which takes less time than starting the loop of Keras.
 _MAX_BATCHES_WITHOUT_LOOP = 4
 
 
@@ -62,7 +61,7 @@ def predict(task: Predictor, inputs: TaskInputs, batch_size: int | None, **kwarg
             )
             with suppress_retracing_warnings():
                 return task.predict_batches(batches, **kwargs)
-        inputs = inputs.in_memory(task)
+        inputs = inputs.in_memory(task, actual_batch_size, kwargs.pop("steps", None))
     encoded = task.encode_inputs(inputs.x)
     if (steps := kwargs.pop("steps", None)) is not None:
         encoded = encoded[: steps * actual_batch_size]
