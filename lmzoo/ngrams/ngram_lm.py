@@ -269,7 +269,7 @@ class NgramLM:
 
     def _iterate_sentences(self, documents: Iterable[Any], as_words: bool, title: str, verbose: bool) -> Iterator[Any]:
         """Yield the sentences of documents, as lists of words if `as_words` else as strings, and show progress."""
-        check_documents(documents)
+        documents = check_documents(documents)
         with progress_over(documents, title, "documents", verbose) as tracked_documents:
             if as_words:
                 yield from sentences_of(sentences_in(document) for document in tracked_documents)

@@ -294,13 +294,11 @@ class Seq2SeqLM(TokenLabelsTask):
                 "A Seq2SeqLM learns from pairs: pass a list of (source, target), or a tuple of two lists. Sources "
                 "alone are for `translate`."
             )
-        sources = list(sources)
-        targets = list(targets)
+        sources, targets = clean_columns({"sources": sources, "targets": targets})
         if len(sources) != len(targets):
             raise ValueError(
                 f"Pairs need as many targets as sources: got {len(sources)} sources, {len(targets)} targets."
             )
-        sources, targets = clean_columns({"sources": sources, "targets": targets})
         preprocessor = self.text_preprocessor
         target_preprocessor = Preprocessor(
             preprocessor.tokenizer.target_side, preprocessor.packing, preprocessor.sequence_length

@@ -180,16 +180,20 @@ def clean_columns(columns: Mapping[str, Iterable[object]], words: bool = False) 
     return [[text for text, _ in column] for column in cleaned_columns.values()]
 
 
+def convert_to_list(texts: Any) -> Any:
+    """Convert a tensor or array of texts to a list, or to a text if it has no axes; return anything else unchanged."""
+    if hasattr(texts, "numpy"):
+        texts = texts.numpy()
+    return texts.tolist() if isinstance(texts, np.ndarray) else texts
+
+
 def _check_column(texts: object, name: str) -> Iterable[object]:
     """Check that `texts` is a batch of texts, and return it, with a tensor or array converted to a list.
 
     Raises:
         TypeError: If `texts` is a single string, or not a batch; the message calls it `name`.
     """
-    if hasattr(texts, "numpy"):
-        texts = texts.numpy()
-    if isinstance(texts, np.ndarray):
-        texts = texts.tolist()
+    texts = convert_to_list(texts)
     if is_text(texts):
         raise TypeError(f"`{name}` must be a list of strings, got one string; write [{texts!r:.40}].")
     if not is_column(texts):

@@ -10,6 +10,7 @@ from lmzoo.models import (
     MaskedLM,
     MultipleChoice,
     QuestionAnswerer,
+    Seq2SeqLM,
     TextClassifier,
     TextEmbedder,
     TokenClassifier,
@@ -103,3 +104,18 @@ def test_missing_strings_are_refused(tiny, steps, missing):
         with pytest.raises((TypeError, ValueError), match=message):
             call()
     assert steps.count == 0
+
+
+def test_documents_and_columns_of_pairs_may_be_tensors():
+    tf = pytest.importorskip("tensorflow")
+    writer = tiny_task(CausalLM, families()["gpt2"])
+    expected = writer.encode_examples(TEXTS).encoded
+    actual = writer.encode_examples(tf.constant(TEXTS)).encoded
+    np.testing.assert_array_equal(actual.token_ids, expected.token_ids)
+    translator = tiny_task(Seq2SeqLM, families()["marian"])
+    expected = translator.encode_inputs((TEXTS, LABELS))
+    actual = translator.encode_inputs((tf.constant(TEXTS), tf.constant(LABELS)))
+    np.testing.assert_array_equal(actual.sources.token_ids, expected.sources.token_ids)
+    np.testing.assert_array_equal(actual.targets.token_ids, expected.targets.token_ids)
+    with pytest.raises(ValueError, match="got 3 sources, 2 targets"):
+        translator.encode_inputs((TEXTS, tf.constant(LABELS[:2])))

@@ -196,8 +196,7 @@ class WithSpaces:
     """
 
     def __init__(self, documents: Iterable[str | Sequence[str]]) -> None:
-        check_documents(documents)
-        self.documents = documents
+        self.documents: Iterable[str | Sequence[str]] = check_documents(documents)
 
     def __iter__(self) -> Iterator[str | Sequence[str]]:
         for document in self.documents:

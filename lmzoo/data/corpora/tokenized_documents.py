@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from lmzoo.text import Tokenizer
-from lmzoo.text.validate_text import clean_columns, collect_warnings, is_column, is_text, warn
+from lmzoo.text.validate_text import clean_columns, collect_warnings, convert_to_list, is_column, is_text, warn
 
 _Item = TypeVar("_Item")
 
@@ -88,8 +88,7 @@ class DocumentReader:
     """
 
     def __init__(self, documents: Iterable[str | Sequence[str]]) -> None:
-        check_documents(documents)
-        self.documents = documents
+        self.documents: Iterable[str | Sequence[str]] = check_documents(documents)
         self.count = 0
         self._invalid: list[str] = []
 
@@ -120,8 +119,8 @@ class DocumentReader:
             warn(f"{len(self._invalid)} documents held invalid UTF-8; it was read as U+FFFD.")
 
 
-def check_documents(documents: object) -> None:
-    """Check that `documents` is an iterable of documents, not a single text, a dict or a table.
+def check_documents(documents: object) -> Any:
+    """Return documents, with a tensor or array as a list, after checking that they are not a single text or a table.
 
     Raises:
         TypeError: If `documents` is not iterable, or is a single text, a dict or a table (iterating over a dict or
@@ -132,6 +131,7 @@ def check_documents(documents: object) -> None:
             f"Expected a list of documents, each a list of sentences; got {documents!r:.60} "
             f"({type(documents).__name__})."
         )
+    return convert_to_list(documents)
 
 
 def check_not_record(document: _Item, position: int) -> _Item:
