@@ -18,6 +18,7 @@ from lmzoo.checkpoints.tokenizers.vocabulary_files import add_file_to_errors
 from lmzoo.common.arguments import require
 from lmzoo.errors import PresetError
 from lmzoo.files.manifest import describe_files
+from lmzoo.layers.configured import list_constructor_arguments
 from lmzoo.layers.initializers import skip_initial_values
 from lmzoo.parallel.processes import check_same, has_several_processes
 from lmzoo.presets.keras_preset import KerasPreset
@@ -198,7 +199,9 @@ def _choose_head(
     """
     arguments = source.get_head_arguments(cls)
     kind = source.head
-    has_classes = "num_classes" in inspect.signature(cls).parameters
+    has_classes = "num_classes" in list_constructor_arguments(cls)
+    if not has_classes:  # `labels`, which every task takes, then request no new head
+        task_kwargs = {name: value for name, value in task_kwargs.items() if name != "labels"}
     if load_weights and kind and share_a_class(kind, cls.head_kind) and not _changes_classes({}, task_kwargs):
         stored_name = task_name(kind)
         requested_name = cls.__name__

@@ -271,3 +271,11 @@ def test_loading_a_head_draws_no_random_weights(preset, monkeypatch):
     monkeypatch.setattr(np.random, "default_rng", lambda *_: draws.append(1))  # draws on JAX
     assert TextClassifier.from_preset(preset).head.built
     assert not draws
+
+
+def test_labels_leave_the_head_of_a_task_without_classes(tiny, weights_of, tmp_path):
+    task = MultipleChoice(tiny.backbone(), tiny.preprocessor())
+    task.save_to_preset(tmp_path / "preset")
+    loaded_task = MultipleChoice.from_preset(tmp_path / "preset", labels=["bad", "fair", "good"])
+    for actual, expected in zip(weights_of(loaded_task), weights_of(task), strict=True):
+        np.testing.assert_array_equal(actual, expected)
