@@ -61,7 +61,7 @@ def to_tensor(name: str, values: Json, spec: tf.TensorSpec) -> tf.Tensor:
     # 254 is TensorFlow's limit, beyond which the process would crash.
     rank = 254 if spec.shape.rank is None else spec.shape.rank
     try:
-        tensor = tf.constant(_check_values(values, spec.dtype, rank), spec.dtype)
+        tensor = tf.constant(_check_values(name, values, spec.dtype, rank), spec.dtype)
     except (TypeError, ValueError) as error:
         if "non-rectangular" in str(error):
             filler = '""' if spec.dtype == tf.string else "0"
@@ -72,17 +72,23 @@ def to_tensor(name: str, values: Json, spec: tf.TensorSpec) -> tf.Tensor:
     return tensor
 
 
-def _check_values(values: Json, dtype: tf.DType, rank: int) -> object:
+def _check_values(place: str, values: Json, dtype: tf.DType, rank: int) -> object:
     """Check the depth of nested JSON values and the range of integers, and convert values of string inputs to bytes.
 
+    Args:
+        place: str, name of the input with the indices of `values`, such as "text[3]", for error messages.
+        values: nested lists of strings or numbers, or a single value, from JSON.
+        dtype: dtype of the input.
+        rank: int, maximum depth of the lists.
+
     Raises:
-        TypeError: If `dtype` is string, and a value is not a string.
+        TypeError: If `dtype` is string, and a value is not a string; the message names its place.
         ValueError: If lists are nested more than `rank` deep, an integer overflows, or base64 is invalid.
     """
     if isinstance(values, list):
         if rank == 0:
             raise ValueError("there are too many brackets")
-        return [_check_values(value, dtype, rank - 1) for value in values]
+        return [_check_values(f"{place}[{i}]", value, dtype, rank - 1) for i, value in enumerate(values)]
     if dtype != "string":
         if dtype.is_integer and isinstance(values, int) and not dtype.min <= values <= dtype.max:
             raise ValueError(f"{values!s:.20} is out of range")
@@ -93,7 +99,7 @@ def _check_values(values: Json, dtype: tf.DType, rank: int) -> object:
         except ValueError as error:
             raise ValueError(f"base64 cannot be read: {error}") from None
     if not isinstance(values, str):
-        raise TypeError(f"expected a string, got {values!r:.40}")
+        raise TypeError(f"expected a string, got {values!r:.40} (`{place}`)")
     return _SURROGATE.sub("\ufffd", values).encode()
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from lmzoo.serving.json_tensors import RequestError
+from lmzoo.serving.json_tensors import RequestError, to_tensor
 from lmzoo.serving.model_versions import ModelVersions
 from lmzoo.serving.server import listening, running_server
 from lmzoo_cli.main import app
@@ -213,3 +213,11 @@ def test_the_command_line_exports_the_next_version(reviews, fill):
     result = CliRunner().invoke(app, ["export", "any.keras", str(reviews.path(9))])
     assert result.exit_code == 1
     assert "exists already. Pass --overwrite" in result.output
+
+
+def test_values_that_are_not_strings_are_named_by_their_position():
+    tf = pytest.importorskip("tensorflow")
+    with pytest.raises(RequestError, match=r"expected a string, got None \(`text\[2\]`\)"):
+        to_tensor("text", ["a", "b", None], tf.TensorSpec([None], tf.string))
+    with pytest.raises(RequestError, match=r"expected a string, got 3 \(`choices\[1\]\[0\]`\)"):
+        to_tensor("choices", [["a", "b"], [3, "c"]], tf.TensorSpec([None, None], tf.string))
