@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from lmzoo.data.readers import read_table
+from lmzoo.data.readers import TableStream, read_table
 
 
 @pytest.fixture
@@ -35,6 +35,26 @@ def test_tsv_has_no_quotes(write):
     x, y = read_table(path, "sentence", label="label", label_type=int)
     assert x == ['"Good', 'it\'s "so\u2028so\x85so"']
     assert y == [1, 0]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+def test_empty_lines_of_one_column_are_empty_texts(write, name):
+    path = write("\ntext\n\nA b.\r\n\r\n\nC d.\n\n\n", name)
+    assert read_table(path) == (["", "A b.", "", "", "C d."], None)
+    stream = TableStream(path)
+    assert [(row["text"], row.place) for row in stream] == [
+        ("", (0, 3)),
+        ("A b.", (0, 4)),
+        ("", (0, 5)),
+        ("", (0, 6)),
+        ("C d.", (0, 7)),
+    ]
+    assert stream.count_rows(verbose=False) == 5
+    path = write("A b.\n\nC d.", name)
+    assert read_table(path, 0, header=False)[0] == ["A b.", "", "C d."]
+    separator = "," if name == "a.csv" else "\t"
+    path = write(f"text{separator}label\n\nA b.{separator}x\n", name)
+    assert read_table(path, label="label") == (["A b."], ["x"])
 
 
 def test_columns_without_a_header(write):

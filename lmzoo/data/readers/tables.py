@@ -6,7 +6,7 @@ import csv
 import io
 import itertools
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
@@ -54,6 +54,9 @@ def read_table(
     * `"parquet"`: Apache Parquet, which requires `pip install 'lmzoo[parquet]'`.
     * `"txt"`: one text per line, in the column `text`.
     * `"labeled"`: a label, a space and a text per line, in the columns `label` and `text`.
+
+    In a CSV or TSV file with one column, an empty line before the last row is a row with an empty cell. Empty lines at
+    the beginning or end of a file, or in a file with several columns, are skipped.
 
     Args:
         path: path of a file, or a file object open in binary mode; it may be compressed with gzip or xz.
@@ -340,7 +343,7 @@ def count_rows(file: TextIO, format: str, name: str) -> int:
 
 
 def _read_csv(file: TextIO, name: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of a CSV file with the numbers of the lines at which they begin.
+    """Yield the rows of a CSV file with the numbers of the lines at which they begin; an empty line has no cells.
 
     Raises:
         ValueError: If quotes are unbalanced or misplaced; the message begins with `name`, the name of the file.
@@ -357,15 +360,36 @@ def _read_csv(file: TextIO, name: str) -> Iterator[tuple[int, list[str]]]:
             csv.field_size_limit(previous_limit)
         if row is None:
             return
-        if row:
-            yield line_number, row
+        yield line_number, row
         line_number = reader.line_num + 1
+
+
+def _handle_empty_lines(rows: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
+    """Skip rows without cells or, in a table with one column, turn rows without cells into rows with an empty cell.
+
+    Rows without cells at the beginning and the end are always skipped.
+    """
+    num_columns = 0  # of the first row that has cells
+    empty_lines: list[int] = []  # since the last row that has cells, in a table with one column
+    for line_number, row in rows:
+        if row:
+            num_columns = num_columns or len(row)
+            yield from ((empty_line, [""]) for empty_line in empty_lines)
+            empty_lines = []
+            yield line_number, row
+        elif num_columns == 1:
+            empty_lines.append(line_number)
+
+
+def _read_tsv(file: TextIO) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of a TSV file with their line numbers; an empty line has no cells."""
+    return ((number, line.split("\t") if line else []) for number, line in read_numbered_lines(file))
 
 
 # Functions that take a file and its name and yield numbered rows; rows of JSON lines are not yet decoded.
 _SPLITTERS: dict[str, Callable[[TextIO, str], Iterator[tuple[int, Any]]]] = {
-    "csv": _read_csv,
-    "tsv": lambda file, name: ((number, line.split("\t")) for number, line in read_numbered_lines(file) if line),
+    "csv": lambda file, name: _handle_empty_lines(_read_csv(file, name)),
+    "tsv": lambda file, name: _handle_empty_lines(_read_tsv(file)),
     "jsonl": lambda file, name: ((number, line) for number, line in read_numbered_lines(file) if line.strip()),
     "txt": lambda file, name: ((number, [line]) for number, line in read_numbered_lines(file)),
     "labeled": lambda file, name: ((number, line.split(" ", 1)) for number, line in read_numbered_lines(file) if line),
