@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from lmzoo_cli.options import BatchSize, Columns, Model
-from lmzoo_cli.output import read_lines, show_status
+from lmzoo_cli.output import get_texts, show_status
 
 Reduction = Literal["sum", "mean"]
 Sampler = Literal["greedy", "random", "top_k", "top_p", "beam", "contrastive"]
@@ -69,7 +69,7 @@ def generate(
     from lmzoo.models import CausalLM, Seq2SeqLM
     from lmzoo_cli.model_loading import load_task
 
-    texts = prompts or read_lines()
+    texts = get_texts(prompts)
     _, task = load_task(model)
     if not isinstance(task, CausalLM):
         command = "translate" if isinstance(task, Seq2SeqLM) else "predict"
@@ -138,12 +138,13 @@ def classify(
     The scores of all choices are the softmax of their log-likelihoods.
     """
     from lmzoo.models import CausalLM
+    from lmzoo.text.validate_text import clean_texts
     from lmzoo_cli.answers import open_output, write_json_lines
     from lmzoo_cli.examples import read_texts
     from lmzoo_cli.model_loading import load_task
 
-    choices = _check_choices(choices)
-    texts = prompts or read_lines()
+    choices = clean_texts(_check_choices(choices), "choices")
+    texts = get_texts(prompts)
     solved_examples: list[tuple[Any, Any]] = []
     if examples is not None:
         example_prompts, example_choices = read_texts(examples, Columns(), True)
@@ -192,7 +193,7 @@ def translate(
     from lmzoo.models import Seq2SeqLM
     from lmzoo_cli.model_loading import load_task
 
-    sources = texts or read_lines()
+    sources = get_texts(texts)
     _, task = load_task(model)
     if not isinstance(task, Seq2SeqLM):
         raise ValueError(f"{model} holds a {type(task).__name__}, which does not translate: use `lmzoo predict`.")

@@ -13,7 +13,7 @@ from rich.text import Text as Line
 
 from lmzoo_cli.messages import Command
 from lmzoo_cli.options import DATA, MODEL, BatchSize, LabeledColumns, expand_options
-from lmzoo_cli.output import read_lines, show_status, to_json
+from lmzoo_cli.output import get_texts, show_status, to_json
 
 if TYPE_CHECKING:
     from lmzoo.tasks import Task
@@ -217,7 +217,7 @@ def _load(model: str, text_arguments: list[str] | None) -> tuple[Task, list[str]
     from lmzoo.tasks import Task
     from lmzoo_cli.model_loading import find_file, load_file
 
-    texts = text_arguments or read_lines()
+    texts = get_texts(text_arguments)
     if not texts:
         raise ValueError("There are no texts: pass them as arguments, or as lines of the standard input.")
     path = find_file(model)

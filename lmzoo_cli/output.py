@@ -55,13 +55,20 @@ def shows_progress(output: str | None) -> bool:
     return bool(output) or not sys.stdout.isatty()
 
 
-def read_lines() -> list[str]:
-    """Return the lines of standard input, without a byte order mark."""
+def get_texts(arguments: list[str] | None) -> list[str]:
+    """Return the texts among a command's arguments or, if there are none, the lines of standard input.
+
+    Invalid UTF-8 becomes U+FFFD, with a warning. A byte order mark is removed from standard input.
+    """
     from lmzoo.data.readers.text_files import open_text, read_numbered_lines
+    from lmzoo.text.validate_text import clean_texts
     from lmzoo_cli.examples import open_input
 
-    with open_text(open_input("-")) as file:
-        return [line for _, line in read_numbered_lines(file)]
+    if arguments:
+        return clean_texts(arguments)
+    with open_text(open_input("-"), errors="surrogateescape") as file:
+        lines = [line for _, line in read_numbered_lines(file)]
+    return clean_texts([line.encode("utf-8", "surrogateescape") for line in lines])
 
 
 # === Numbers ===

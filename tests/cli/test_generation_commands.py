@@ -82,6 +82,16 @@ def test_classify_equals_the_method(model, tmp_path):
     assert row == {"prompt": PROMPTS[0], **answer, "score": pytest.approx(answer["score"], rel=1e-4)}
 
 
+@pytest.mark.filterwarnings("default::lmzoo.text.TextWarning")
+def test_invalid_utf8_in_arguments_is_replaced_with_a_warning(model):
+    result = run("classify", model, "a caf\udce9", "--choice", "good", "--choice", "b\udce9d", "--top-k", 2)
+    (row,) = json_lines(result)
+    assert row["prompt"] == "a caf\ufffd"
+    assert {answer["label"] for answer in row["answers"]} == {"good", "b\ufffdd"}
+    for count in (1, 2):
+        assert f"Warning: 1 of {count} texts held invalid UTF-8; it was read as U+FFFD.\n" in result.stderr
+
+
 def test_without_choices_classify_names_the_command_for_classifiers():
     message = plain(run("classify", "sentiment.keras", PROMPTS[0], code=2))  # the model is not looked for
     assert "Invalid value for '--choice': a fine-tuned classifier answers with `lmzoo predict`" in message

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from lmzoo.evaluation.reports import Report
+from lmzoo.text import TextWarning
 from lmzoo_cli import output
 from lmzoo_cli.inspect_commands import _print
-from lmzoo_cli.output import announce_keras, check_output, read_lines, round_numbers, show, show_status, to_json
+from lmzoo_cli.output import announce_keras, check_output, get_texts, round_numbers, show, show_status, to_json
 from lmzoo_cli.pretrain_command import _describe_duration
 from lmzoo_cli.task_scores import write_report
 
@@ -49,7 +50,14 @@ def test_loading_keras_is_announced_at_once(monkeypatch, capsys):
 
 def test_lines_of_standard_input_are_read_as_those_of_files(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\ufeffgood film\r\n\r\na\rb".encode())))
-    assert read_lines() == ["good film", "", "a\rb"]
+    assert get_texts(None) == ["good film", "", "a\rb"]
+
+
+@pytest.mark.parametrize("arguments", [None, ["caf\udce9", "fine", "\udce2"]], ids=["standard input", "arguments"])
+def test_invalid_utf8_in_texts_is_replaced_with_a_warning(monkeypatch, arguments):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9\r\nfine\n\xe2\x82")))
+    with pytest.warns(TextWarning, match="^2 of 3 texts held invalid UTF-8"):
+        assert get_texts(arguments) == ["caf\ufffd", "fine", "\ufffd"]
 
 
 def test_numbers_are_rounded_to_six_digits(capsys):

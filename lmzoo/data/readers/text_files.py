@@ -70,10 +70,11 @@ def read_numbered_lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
 
 
 @contextlib.contextmanager
-def open_text(source: Source, encoding: str = "utf-8", newline: str = "\n") -> Iterator[TextIO]:
+def open_text(source: Source, encoding: str = "utf-8", newline: str = "\n", errors: str = "strict") -> Iterator[TextIO]:
     """Open a text file, skip its byte order mark, and turn reading errors in the block into ValueErrors.
 
     The file may be compressed with gzip or xz. Only line feeds end lines; with `newline=""` carriage returns also do.
+    `errors` is the treatment of bytes in another encoding, as for `open`.
 
     Raises:
         ValueError: On entry, if the encoding is unknown; in the block, if the file is in another encoding or a damaged
@@ -90,7 +91,7 @@ def open_text(source: Source, encoding: str = "utf-8", newline: str = "\n") -> I
         if isinstance(source, (str, Path))
         else io.BufferedReader(io.BytesIO(source.read())) as raw_file
     ):
-        file = io.TextIOWrapper(decompress(raw_file), encoding, newline=newline)
+        file = io.TextIOWrapper(decompress(raw_file), encoding, errors, newline)
         try:
             yield file
         except UnicodeDecodeError as error:
