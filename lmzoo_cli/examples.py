@@ -101,12 +101,17 @@ def read_texts(
     label_type: Callable[[str], object] = str,
     separator: str | None = None,
 ) -> Examples:
-    """Read texts or pairs of texts and, if `labeled`, their labels; several files are opened as a stream."""
+    """Read texts or pairs of texts and, if `labeled`, their labels.
+
+    Several files are opened as a stream. If the allowed `labels` are given, the labels of the stream are their indices.
+    """
     text_column = _parse_column(columns.text or "text")
     pair_column = columns.pair and _parse_column(columns.pair)
     label_column = _parse_column(columns.label or "label") if labeled else None
     if isinstance(source, Path) and is_several(source):
         text_columns = text_column if pair_column is None else (text_column, pair_column)
+        if labels is not None:  # the class numbers, which also a model without names for its classes takes
+            label_type = {name: class_number for class_number, name in enumerate(labels)}.__getitem__
         return open_stream(source, columns, text_columns, label_column, label_type, separator)  # type: ignore[return-value]
     return read_table(
         source, text_column, pair_column, label_column, label_type, labels, separator=separator, **columns.file_options

@@ -37,7 +37,7 @@ from lmzoo.files.urls import (
 from lmzoo.parallel.workers import run_jobs
 from lmzoo.presets.catalog import find_local_directory
 from lmzoo.tasks import Task
-from lmzoo.text.validate_text import collect_warnings
+from lmzoo.text.validate_text import TextWarningFilter, collect_warnings
 from lmzoo_cli.answers import WRITERS, Origin, make_origins
 from lmzoo_cli.examples import WORDS, Inputs, count_examples, iterate_in_parts, read_origins
 from lmzoo_cli.model_loading import find_kind, load_task
@@ -110,11 +110,16 @@ class Prediction:
     def _answers(
         self, task: Task, parts: Iterator[Inputs], origins: Sequence[Origin], cancel_status: Callable[[], None]
     ) -> Iterator[tuple[Origin, Any]]:
-        """Predict part by part, and yield `(origin, answer)` for each example."""
+        """Predict part by part, and yield `(origin, answer)` for each example.
+
+        A text warning of several parts is issued for the first of these.
+        """
         num_done = 0
+        warning_filter = TextWarningFilter()
         for part in parts:
             try:
-                answers = task.answers(part, batch_size=self.batch_size, **self.options)
+                with warning_filter.once_per_reason():
+                    answers = task.answers(part, batch_size=self.batch_size, **self.options)
             except (ValueError, TypeError) as error:
                 message = f"{error} (Counted from example {num_done}.)" if num_done else str(error)
                 raise ArgumentError(message, getattr(error, "argument", None)) from None

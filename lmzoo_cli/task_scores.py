@@ -12,6 +12,7 @@ from lmzoo.data.examples import ExampleStream
 from lmzoo.evaluation.reports import Report
 from lmzoo.files.atomic import atomic_file
 from lmzoo.tasks import Task
+from lmzoo.text.validate_text import TextWarningFilter
 from lmzoo_cli.examples import Inputs, Labels, count_examples, iterate_in_parts
 from lmzoo_cli.output import show, show_status, to_json
 from lmzoo_cli.task_kinds import Kind
@@ -40,9 +41,17 @@ def score(kind: Kind, task: Task, x: Inputs, y: Labels, batch_size: int) -> Repo
     # The loss of a task that trains without labels needs none, but its answers may still be compared with labels.
     loss_labels = labels if task.needs_labels else None
     num_examples = count_examples(x)
-    with show_status(f"Compiling and evaluating on {num_examples:,} examples"):
+    warning_filter = TextWarningFilter()
+    with (
+        show_status(f"Compiling and evaluating on {num_examples:,} examples"),
+        warning_filter.once_per_reason(),
+    ):
         metrics = task.measure(x, loss_labels, batch_size, verbose=int(Console().is_terminal))
-    with show_status(f"Predicting {num_examples:,} examples"), iterate_in_parts(x, batch_size) as parts:
+    with (
+        show_status(f"Predicting {num_examples:,} examples"),
+        iterate_in_parts(x, batch_size) as parts,
+        warning_filter.once_per_reason(),
+    ):
         report = task.compare(parts, labels, batch_size=batch_size, **metrics)
     return replace(report, scores={**metrics, **report.scores})
 

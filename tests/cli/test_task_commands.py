@@ -25,12 +25,13 @@ from lmzoo.families.bert import FAMILY
 from lmzoo.families.gpt2 import FAMILY as GPT2
 from lmzoo.families.marian import FAMILY as MARIAN
 from lmzoo.families.t5 import FAMILY as T5
-from lmzoo.testing.tiny import public_tasks, tiny_backbone, tiny_task, tiny_texts
-from lmzoo.text import Preprocessor, T5Tokenizer
-from lmzoo_cli import fine_tuning
+from lmzoo.testing.tiny import public_tasks, tiny_backbone, tiny_preprocessor, tiny_task, tiny_texts
+from lmzoo.text import Preprocessor, T5Tokenizer, TextWarning
+from lmzoo_cli import examples, fine_tuning
 from lmzoo_cli.answers import open_output, write_csv
 from lmzoo_cli.examples import Columns, read_label_sets, read_numbers, read_texts, read_words
 from lmzoo_cli.fine_tuning import class_weights
+from lmzoo_cli.predicting import Prediction
 from lmzoo_cli.task_kinds import KINDS, get_kind
 from lmzoo_cli.task_scores import score
 from tests.cli.commands import EAGERLY, error_of, json_lines, run, run_line
@@ -653,6 +654,40 @@ def test_an_uncompiled_model_is_evaluated_on_several_files(tmp_path):
     task.compiled = False  # as after `load_model(..., compile=False)`
     x, y = read_texts(tmp_path, Columns(), True)
     assert score(get_kind("classifier"), task, x, y, 2).scores.keys() == {"loss", "accuracy"}
+
+
+def test_classes_without_names_are_evaluated_on_several_files(tmp_path):
+    (tmp_path / "0.csv").write_text("text,label\ngood,2\nbad,0\n")
+    (tmp_path / "1.csv").write_text("text,label\nfine,1\n")
+    kind = get_kind("classifier")
+    task = models.TextClassifier(tiny_backbone(FAMILY), tiny_preprocessor(FAMILY), num_classes=3)
+    x, y = kind.read_labeled(tmp_path, Columns(), task)
+    expected = task.evaluate(["good", "bad", "fine"], [2, 0, 1], verbose=0, return_dict=True)
+    assert score(kind, task, x, y, 5).scores["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+    _, label_sets = read_label_sets(tmp_path, Columns(), True, task.class_names)
+    assert [*label_sets] == [[2], [0], [1]]
+    (tmp_path / "1.csv").write_text("text,label\nfine,3\n")
+    x, y = kind.read_labeled(tmp_path, Columns(), task)
+    with pytest.raises(ValueError, match=r"1\.csv, line 2: 'label' is '3', which is not a valid label"):
+        score(kind, task, x, y, 5)
+
+
+def text_warnings_in(caught):
+    return [str(warning.message) for warning in caught if warning.category is TextWarning]
+
+
+def test_a_warning_about_several_parts_of_the_examples_is_shown_once(monkeypatch):
+    monkeypatch.setattr(examples, "_BATCHES_PER_PART", 1)
+    task = tiny_task(models.TextClassifier, FAMILY)
+    texts = ["good", "bad \ud800", "\ud800", "film", "\ud800 plot", "dull", "\ud800"]
+    labels = [task.class_names[i % 3] for i in range(7)]
+    with pytest.warns(TextWarning) as caught:
+        score(get_kind("classifier"), task, texts, labels, 3)
+    assert text_warnings_in(caught) == ["4 of 7 texts held invalid UTF-8; it was read as U+FFFD."]
+    prediction = Prediction("a.keras", Columns(), None, {}, "jsonl", 3)
+    with pytest.warns(TextWarning) as caught:
+        prediction.write(task, texts, [{}] * 7, io.BytesIO(), lambda: None, False)
+    assert text_warnings_in(caught) == ["2 of 3 texts held invalid UTF-8; it was read as U+FFFD."]
 
 
 def test_errors_of_several_files(tmp_path):
