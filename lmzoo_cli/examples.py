@@ -182,7 +182,7 @@ def read_words(source: Source, columns: Columns, labeled: bool, labels: Allowed 
 def read_questions(source: Source, columns: Columns, labeled: bool, labels: Allowed = None) -> Examples:
     """Read questions, contexts and, if `labeled`, answers; if not `labeled`, also accept tables."""
     if labeled or (columns.format or get_suffix(source)) in ("squad", ".json"):
-        return read_squad(source, labeled)
+        return read_squad(source, labeled, columns.encoding)
     columns = replace(columns, text=columns.text or "question", pair=columns.pair or "context")
     return read_texts(source, columns, labeled)
 

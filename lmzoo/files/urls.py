@@ -31,9 +31,18 @@ def is_url(path: str | Path) -> bool:
     return "://" in os.fspath(path)
 
 
-def make_absolute(path: str | Path) -> str:
-    """Return the absolute form of a local path, without links or "~"; return a URL unchanged."""
-    return os.fspath(path) if is_url(path) else os.path.realpath(os.path.expanduser(path))
+def make_absolute(path: str | Path, resolve_links: bool = True) -> str:
+    """Return the absolute form of a local path, without "~"; return a URL unchanged.
+
+    Args:
+        path: path or URL.
+        resolve_links: whether to replace links by their targets, so that one file has one path. Since the suffix of a
+            file's name determines its format, read a file under its own name, not its target's.
+    """
+    if is_url(path):
+        return os.fspath(path)
+    expanded_path = os.path.expanduser(path)
+    return os.path.realpath(expanded_path) if resolve_links else os.path.abspath(expanded_path)
 
 
 def join_path(folder: str | Path, name: str) -> str:

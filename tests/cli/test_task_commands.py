@@ -29,7 +29,7 @@ from lmzoo.testing.tiny import public_tasks, tiny_backbone, tiny_preprocessor, t
 from lmzoo.text import Preprocessor, T5Tokenizer, TextWarning
 from lmzoo_cli import examples, fine_tuning
 from lmzoo_cli.answers import open_output, write_csv
-from lmzoo_cli.examples import Columns, read_label_sets, read_numbers, read_texts, read_words
+from lmzoo_cli.examples import Columns, read_label_sets, read_numbers, read_questions, read_texts, read_words
 from lmzoo_cli.fine_tuning import class_weights
 from lmzoo_cli.predicting import Prediction
 from lmzoo_cli.task_kinds import KINDS, get_kind
@@ -513,6 +513,14 @@ def test_texts_that_end_like_a_label_are_texts(tmp_path):
     for lines in (["My blood is of type O"], ["It is type O", "Mine is O"]):
         path.write_text("\n".join(lines), "utf-8")
         assert read_words(path, Columns(), labeled=False)[0] == lines
+
+
+def test_questions_are_read_in_the_given_encoding(tmp_path):
+    questions = [{"id": "1", "question": "Qué?"}]
+    data = {"data": [{"paragraphs": [{"context": "Ada met Bob.", "qas": questions}]}]}
+    (tmp_path / "dev.json").write_text(json.dumps(data, ensure_ascii=False), "latin-1")
+    x, _ = read_questions(tmp_path / "dev.json", Columns(encoding="latin-1"), labeled=False)
+    assert x == (["Qué?"], ["Ada met Bob."])
 
 
 @pytest.mark.slow

@@ -63,7 +63,7 @@ def test_tables_are_not_documents(write_file, tmp_path):
 
 
 def test_directories_patterns_and_lists(write_file, tmp_path):
-    for name in ("b.txt", "a/z.txt.xz", "a/c.jsonl", "README.md", "a/index.tsv.xz"):
+    for name in ("b.txt", "a/z.txt.xz", "a/c.jsonl", "README.md", "a/index.tsv.xz", "a/_c.jsonl"):
         content = json.dumps({"text": name}) if "jsonl" in name else name
         write_file(name, lzma.compress(content.encode()) if name.endswith(".xz") else content)
 
@@ -72,6 +72,7 @@ def test_directories_patterns_and_lists(write_file, tmp_path):
         return [document[0] for document in read_documents(paths if len(paths) > 1 else paths[0])]
 
     assert read_names("") == ["a/c.jsonl", "a/z.txt.xz", "b.txt"]
+    assert read_names("a/_c.jsonl") == ["a/_c.jsonl"]
     assert read_names("*.txt") == ["b.txt"]
     assert read_names("**/*.txt*") == ["a/z.txt.xz", "b.txt"]
     assert read_names("b.txt", "a", "README.md") == ["b.txt", "a/c.jsonl", "a/z.txt.xz", "README.md"]

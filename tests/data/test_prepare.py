@@ -65,6 +65,26 @@ def test_a_tokenizer_without_ids_is_refused_at_once(source, tmp_path, write):
     assert TokenCorpus(tmp_path / "corpus").tokenizer.vocabulary == TOKENIZER.vocabulary
 
 
+def test_links_are_read_in_the_format_of_their_own_names(tmp_path):
+    """Caches of downloads link names such as train.jsonl to files that are named by digests."""
+    (tmp_path / "ab12").write_text('{"text": "w1 w2 w3"}\n')
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents" / "train.jsonl").symlink_to(tmp_path / "ab12")
+    prepare_corpus(tmp_path / "documents", TOKENIZER, tmp_path / "out", verbose=False)
+    assert list_documents(TokenCorpus(tmp_path / "out")) == [["w1 w2 w3"]]
+
+
+@pytest.mark.parametrize("name", ["", "out"])
+def test_a_corpus_among_its_documents_is_refused(source, tmp_path, name):
+    """The files of the corpus would be documents in the next run."""
+    before = files(source)
+    with pytest.raises(ValueError, match=r"documents, which holds the documents: write the corpus elsewhere"):
+        prepare_corpus([source / "0.txt", source], TOKENIZER, source / name, verbose=False)
+    assert files(source) == before
+    prepare_corpus(source / "0.txt", TOKENIZER, source / name, verbose=False)  # only this file is read
+    assert len(TokenCorpus(source / name)) == 5
+
+
 def shards(folder):
     return {name: content for name, content in sorted(files(folder).items()) if name.endswith(".bin")}
 

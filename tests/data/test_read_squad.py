@@ -40,6 +40,14 @@ def test_unlabeled_files(tmp_path):
         read_squad(path)
 
 
+def test_other_encodings(tmp_path):
+    path = tmp_path / "dev.json"
+    path.write_bytes(squad(QUESTIONS).replace("Who?", "Qué?").encode("latin-1"))
+    assert read_squad(path, encoding="latin-1")[0][0] == ["Qué?", "Why?", "How?"]
+    with pytest.raises(ValueError, match=r"line 1: the byte 0xe9 is not utf-8"):
+        read_squad(path)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -53,6 +53,17 @@ def test_all_formats_in_one_stream(files, tmp_path):
     assert TableStream(files[0]).column_names == ["text", "label", "other"]
 
 
+def test_a_given_format_is_that_of_all_files_in_a_directory(tmp_path):
+    for name in ("part-0", "part-1.data", "_SUCCESS", "_log.csv", ".part-2"):
+        (tmp_path / name).write_text(f"text\n{name}\n")
+    assert [row["text"] for row in TableStream(tmp_path, format="csv")] == ["part-0", "part-1.data"]
+    with pytest.raises(FileNotFoundError, match=r"holds no \.csv, "):
+        TableStream(tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match="empty holds no files whose names begin with another character"):
+        TableStream(tmp_path / "empty", format="csv")
+
+
 @pytest.mark.parametrize("counted", [False, True])
 def test_rows_after_a_skip_equal_those_of_a_full_read(files, counted):
     stream = TableStream(files, types={"label": int})

@@ -45,8 +45,9 @@ def read_documents(
 
     Args:
         paths: a file; a directory, whose `.txt`, `.jsonl`, `.ndjson` and `.json` files are read in the order of their
-            paths, including subdirectories, except hidden files; a pattern such as `"books/*.txt.gz"`; or several of
-            these. URLs that fsspec supports are also accepted, such as `"s3://bucket/books"`.
+            paths, including subdirectories, except files whose names begin with "." or "_"; a pattern such as
+            `"books/*.txt.gz"`; or several of these. URLs that fsspec supports are also accepted, such as
+            `"s3://bucket/books"`.
         field: str, key of the text in JSON lines.
         split: bool, whether to split lines into sentences with `lmzoo.text.split_sentences`; False to keep lines whole.
 

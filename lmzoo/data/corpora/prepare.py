@@ -153,8 +153,8 @@ def prepare_corpus(
 
     Raises:
         FileNotFoundError: If an input file does not exist, or a directory holds no input files.
-        ValueError: If `folder` holds another corpus, a language is unknown, there are no tokens, or a file cannot be
-            read, in which case the message names the file.
+        ValueError: If `folder` holds another corpus or is in a directory of documents, a language is unknown, there are
+            no tokens, or a file cannot be read, in which case the message names the file.
         ImportError: If a package is missing; the message names it.
 
     Example:
@@ -177,12 +177,15 @@ def prepare_corpus(
     files = [file for path in paths for file in text_files(path)]
     check_languages(preparation.languages)
     folder = make_absolute(folder)
+    for path in paths:
+        if f"{folder}/".startswith(f"{make_absolute(path).rstrip('/')}/"):
+            raise ValueError(f"{folder} is in {path}, which holds the documents: write the corpus elsewhere.")
     record = {
         **asdict(preparation),
         "tokenizer": identity_of(tokenizer),
         "files": [[os.path.basename(file), get_size(file)] for file in files],
     }
-    parts = [_Part(file_index, make_absolute(file), folder) for file_index, file in enumerate(files)]
+    parts = [_Part(i, make_absolute(file, resolve_links=False), folder) for i, file in enumerate(files)]
     if complete_counts := _begin(folder, json.loads(json.dumps(record)), tokenizer):
         _clean_up(parts)
         return complete_counts

@@ -21,12 +21,15 @@ class Answer(TypedDict):
     answer_start: int
 
 
-def read_squad(path: Source, labeled: bool = True) -> tuple[tuple[list[str], list[str]], list[list[Answer]] | None]:
+def read_squad(
+    path: Source, labeled: bool = True, encoding: str = "utf-8"
+) -> tuple[tuple[list[str], list[str]], list[list[Answer]] | None]:
     """Read questions, contexts and answers from a file in the format of SQuAD 1.1 or 2.0.
 
     Args:
         path: path of a file, or a file object open in binary mode; it may be compressed with gzip or xz.
         labeled: bool, whether to read answers; if False, the file need not have any.
+        encoding: str, encoding of the file.
 
     Returns:
         `(questions, contexts), answers`, which `lmzoo.models.QuestionAnswerer` takes as `x` and `y`. The answers of a
@@ -34,7 +37,7 @@ def read_squad(path: Source, labeled: bool = True) -> tuple[tuple[list[str], lis
         if `labeled` is False.
 
     Raises:
-        ValueError: If the file is not in the SQuAD format or holds no questions.
+        ValueError: If the file is not in the SQuAD format, holds no questions or is in another encoding.
 
     Example:
 
@@ -49,7 +52,7 @@ def read_squad(path: Source, labeled: bool = True) -> tuple[tuple[list[str], lis
     (questions, contexts), answers = read_squad("train.json")
     ```
     """
-    text = read_text(path)
+    text = read_text(path, encoding)
     name = get_name(path)
     try:
         articles = json.loads(text)["data"]

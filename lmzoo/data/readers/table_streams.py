@@ -52,8 +52,9 @@ class TableStream:
 
     Args:
         files: a file; a directory, whose files with the suffixes `.jsonl`, `.ndjson`, `.parquet`, `.csv`, `.tsv` and
-            `.txt` are read in the order of their paths, except hidden files; a pattern such as `"reviews/*.jsonl"`; or
-            several of these. Text files may be compressed with gzip or xz.
+            `.txt` are read in the order of their paths (with `format`, files with any suffix), except files whose names
+            begin with "." or "_"; a pattern such as `"reviews/*.jsonl"`; or several of these. Text files may be
+            compressed with gzip or xz.
         format: str, a format of `read_table`; by default determined by each file's suffix.
         header: bool, whether the first line of CSV and TSV files names the columns; if not, columns have indices.
         encoding: str, encoding of text files.
@@ -92,7 +93,7 @@ class TableStream:
         types: Mapping[Column, Callable[[str], Any]] | None = None,
     ) -> None:
         paths: list[Any] = [files] if isinstance(files, (str, Path)) else list(files)
-        self.files = [file for path in paths for file in list_files(path, SUFFIXES)]
+        self.files = [file for path in paths for file in list_files(path, None if format else SUFFIXES)]
         if not self.files:
             raise ValueError("A TableStream needs at least one file, got an empty list.")
         self.header = header

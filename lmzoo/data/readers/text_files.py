@@ -10,7 +10,7 @@ import json
 import lzma
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, BinaryIO, TextIO
 
 from lmzoo.common.arguments import near_names
@@ -109,17 +109,31 @@ def _make_encoding_error(location: str, error: UnicodeDecodeError, encoding: str
     )
 
 
-def list_files(path: str | Path, suffixes: Collection[str]) -> list[str]:
-    """List the files at a path, pattern or URL, sorted; in a directory, only files with one of the suffixes.
+def list_files(path: str | Path, suffixes: Collection[str] | None) -> list[str]:
+    """List the files at a path, pattern or URL, sorted; in a directory, only files with one of the suffixes, if any.
+
+    In a directory, hidden files and files whose names begin with "_" are skipped: programs keep their records in such
+    files, as lmzoo does in `_prepare.json`.
+
+    Args:
+        path: file, directory, pattern or URL.
+        suffixes: suffixes of the files to list in a directory; None for any.
 
     Raises:
         FileNotFoundError: If there are no such files.
     """
     check_path(path)
-    files = find_files(path, lambda name: get_suffix(name) in suffixes)
-    if not files:
-        raise FileNotFoundError(f"{path} holds no {', '.join(suffixes)} files, plain or with .gz or .xz.")
-    return files
+
+    def accepts(name: str) -> bool:
+        is_record = PurePath(name).name.startswith("_")
+        return not is_record and (suffixes is None or get_suffix(name) in suffixes)
+
+    files = find_files(path, accepts)
+    if files:
+        return files
+    if suffixes is None:
+        raise FileNotFoundError(f'{path} holds no files whose names begin with another character than "." or "_".')
+    raise FileNotFoundError(f"{path} holds no {', '.join(suffixes)} files, plain or with .gz or .xz.")
 
 
 def json_objects(lines: Iterable[tuple[int, str]], name: str) -> Iterator[tuple[int, dict[str, Any]]]:
