@@ -157,6 +157,8 @@ def load_task(
         arguments = dict(head.arguments)
         if "dropout" in backbone_overrides:
             arguments.pop("dropout", None)  # the head uses the backbone's dropout by default
+        if "windows" in task_kwargs and task_kwargs["windows"] is None:
+            arguments.pop("stride", None)  # constructors refuse a stride without windows
         blame_files = head.is_stored and not task_kwargs  # otherwise the caller's arguments may be at fault
         error_context = add_file_to_errors(source.directory) if blame_files else contextlib.nullcontext()
         with error_context, skip_initial_values() if load_weights and head.is_stored else contextlib.nullcontext():

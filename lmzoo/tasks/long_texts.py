@@ -41,6 +41,11 @@ class LongTextTask(Task):
         """The specs with which Keras checks inputs; None with `windows`, as inputs may then have an axis of windows."""
         return None if self.windows is not None else super().input_spec
 
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments; `stride` is None without `windows`, where it has no effect."""
+        config = super().get_config()
+        return {**config, "stride": None} if self.windows is None else config
+
     def encode_inputs(self, x: Texts) -> EncodedInputs:
         return self.encode_texts(x)
 

@@ -245,6 +245,21 @@ def test_settings_are_saved_and_can_be_changed(tmp_path):
         loaded.predict(long_text, verbose=0)
 
 
+def test_a_stride_is_not_saved_without_windows(tmp_path):
+    """The constructors refuse it."""
+    model = make(TextClassifier, windows=3, stride=5)
+    model.save_to_preset(tmp_path / "preset")
+    model.windows = None
+    model.save(tmp_path / "short.keras")
+    loaded = keras.saving.load_model(tmp_path / "short.keras")
+    changed = TextClassifier.from_preset(tmp_path / "preset", windows=None)
+    assert [(task.windows, task.stride) for task in (loaded, changed)] == [(None, None)] * 2
+    tagger = make(TokenClassifier, windows=3, stride=5)
+    assert tagger.get_config()["stride"] == 5
+    tagger.windows = None
+    assert tagger.get_config()["stride"] is None
+
+
 def test_invalid_settings_are_refused():
     with pytest.raises(ValueError, match="`window_pooling` must be"):
         make(TextClassifier, windows="auto", window_pooling="sum")
