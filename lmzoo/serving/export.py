@@ -45,8 +45,8 @@ import importlib, sys, lmzoo, keras  # lmzoo first: it silences TensorFlow's log
 task_file, error_file, export_path, *modules = sys.argv[1:]
 for module in modules:  # they register classes from outside of lmzoo
     importlib.import_module(module)
-model = keras.saving.load_model(task_file, compile=False)
 try:
+    model = keras.saving.load_model(task_file, compile=False)
     model.export(export_path, verbose=False)
 except ValueError as error:
     with open(error_file, "w", encoding="utf-8") as file:

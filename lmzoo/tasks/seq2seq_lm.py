@@ -75,7 +75,7 @@ class Seq2SeqLM(TokenLabelsTask):
             this power.
         max_new_tokens: int, maximum number of tokens in a translation, counting the end token; by default 2·n + 16 for
             a source of n tokens. At the limit, a translation by a Marian model ends with the end token, and a
-            translation by a T5 model is truncated.
+            translation by a T5 model is truncated. Settable.
         label_smoothing: float in [0, 1), the fraction of the target probability that is spread over all tokens. Not
             used with span corruption.
         span_corruption: `lmzoo.text.SpanCorruption`, or a dict of its arguments, to learn from documents; None to learn
@@ -154,11 +154,6 @@ class Seq2SeqLM(TokenLabelsTask):
             span_corruption = SpanCorruption(**span_corruption)
         if not isinstance(span_corruption, SpanCorruption | None):
             raise TypeError(f"`span_corruption` must be a `lmzoo.text.SpanCorruption`, got {span_corruption!r:.60}.")
-        max_length = backbone.config.max_sequence_length
-        is_valid = max_new_tokens is None or (is_integer(max_new_tokens, 1) and max_new_tokens < max_length)
-        require(
-            is_valid, "max_new_tokens", f"a positive integer below the model's {max_length} positions", max_new_tokens
-        )
         output_bias = None
         inputs = backbone.input
         logits = backbone(inputs, vectors=backbone(inputs)["sequence_output"])  # (B, S, V)
@@ -186,6 +181,20 @@ class Seq2SeqLM(TokenLabelsTask):
                 f"{type(preprocessor.tokenizer).__name__} has none."
             )
         self.compile()
+
+    @property
+    def max_new_tokens(self) -> int | None:
+        """The maximum number of tokens in a translation; None for a maximum that depends on the source's length."""
+        return self._max_new_tokens
+
+    @max_new_tokens.setter
+    def max_new_tokens(self, count: int | None) -> None:
+        max_length = self.backbone.config.max_sequence_length
+        is_valid = count is None or (is_integer(count, 1) and count < max_length)
+        require(
+            is_valid, "max_new_tokens", f"None or a positive integer below the model's {max_length} positions", count
+        )
+        self._max_new_tokens = None if count is None else int(count)
 
     @classmethod
     def supports(cls, family: Family) -> bool:

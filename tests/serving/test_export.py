@@ -157,7 +157,10 @@ def test_unsupported_dtypes_are_refused_before_another_process_starts(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_value_error_in_another_process_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("step", "suffix"), [("load_model", "keras"), ("export", "onnx")])
+def test_a_value_error_in_another_process_is_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, suffix: str
+) -> None:
     import lmzoo.serving.export as module
 
     def run_here(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
@@ -166,10 +169,10 @@ def test_a_value_error_in_another_process_is_raised(tmp_path: Path, monkeypatch:
             exec(command[2], {})
         return subprocess.CompletedProcess(command, 1, stderr="Traceback")
 
-    def refuse(model: TextClassifier, path: str, verbose: bool) -> None:
-        raise ValueError(f"This é cannot be written as {Path(path).suffix}.")
+    def refuse(*arguments: object, **_: object) -> None:
+        raise ValueError(f"This é cannot be a file {Path(str(arguments[-1])).suffix}.")
 
     monkeypatch.setattr(module.subprocess, "run", run_here)
-    monkeypatch.setattr(TextClassifier, "export", refuse)
-    with pytest.raises(ValueError, match=r"^This é cannot be written as \.onnx\.$"):
+    monkeypatch.setattr(module.keras.saving if step == "load_model" else TextClassifier, step, refuse)
+    with pytest.raises(ValueError, match=rf"^This é cannot be a file \.{suffix}\.$"):
         module._write_with_tensorflow(tiny_task(TextClassifier, FAMILY), tmp_path / "model.onnx")

@@ -104,6 +104,16 @@ def test_label_smoothing_agrees_with_numpy(smoothing):
     np.testing.assert_allclose(loss, -(targets * log_probabilities).sum(axis=-1).mean(), rtol=1e-5)
 
 
+def test_the_maximum_of_new_tokens_is_checked_when_it_is_set():
+    task = tiny_task(Seq2SeqLM, FAMILY, max_new_tokens=7)
+    for count in (72, None):
+        task.max_new_tokens = count
+        assert task.get_config()["max_new_tokens"] == count
+    for count in (0, 73, 2.5):
+        with pytest.raises(ValueError, match="must be None or a positive integer below the model's 73 positions"):
+            task.max_new_tokens = count
+
+
 LONG = " ".join(["film"] * 73)
 ERRORS = {
     "unequal": (lambda t: t.fit((["a", "b"], ["a"])), "got 2 sources, 1 targets"),
