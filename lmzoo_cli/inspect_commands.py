@@ -13,7 +13,7 @@ from rich.text import Text as Line
 
 from lmzoo_cli.messages import Command
 from lmzoo_cli.options import DATA, MODEL, BatchSize, LabeledColumns, expand_options
-from lmzoo_cli.output import get_texts, show_status, to_json
+from lmzoo_cli.output import check_output, get_texts, show_status, to_json
 
 if TYPE_CHECKING:
     from lmzoo.tasks import Task
@@ -40,6 +40,7 @@ def attention(
     """Write an HTML page, which works offline, with the attention of each token in every layer and head."""
     from lmzoo import analysis
 
+    check_output(output, overwrite=True)
     task, inputs = _load(model, texts)
     with show_status("Compiling and reading"):
         attentions = analysis.attention(task, _pair_with_context(inputs, context))
@@ -72,6 +73,7 @@ def report(
     from lmzoo_cli.model_loading import load_task
     from lmzoo_cli.task_scores import score
 
+    check_output(output, overwrite=True)
     kind, task = load_task(model)
     with show_status("Reading the examples"):
         x, y = kind.read_labeled(data, columns, task)
@@ -170,6 +172,8 @@ def why(
     """Show each word's contribution to a prediction: a class, a number, a word's label, or an answer to a question."""
     from lmzoo import analysis
 
+    if page:
+        check_output(page, overwrite=True)
     task, inputs = _load(model, texts)
     explain: Any = analysis.integrated_gradients if gradients else analysis.leave_out
     word_or_index: Any = int(word) if word and word.isdecimal() else word

@@ -59,6 +59,17 @@ _TOKENIZER_FILES = {
 }  # fmt: skip
 
 
+def check_format(to: str) -> None:
+    """Check that `to` is the name of a format.
+
+    Raises:
+        ValueError: If it is not.
+    """
+    names = ["keras", *_WRITERS]
+    if to not in names:
+        raise ValueError(f"`to` must be one of {', '.join(names)}, got {to!r}.")
+
+
 def write_checkpoint(
     model: keras.Model, directory: str | Path, to: str, overwrite: bool, preprocessor: Preprocessor | None
 ) -> None:
@@ -76,8 +87,7 @@ def write_checkpoint(
         PresetError: If the family has no such format, or the format cannot hold the model.
         PathExistsError: If `directory` is not empty and `overwrite` is False.
     """
-    if to not in _WRITERS:
-        raise ValueError(f"`to` must be one of {', '.join(['keras', *_WRITERS])}, got {to!r}.")
+    check_format(to)
     writer = _WRITERS[to]
     task = model if isinstance(model, HasHead) else None
     head_kind = None if task is None else task.head_kind

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import keras
 
-from lmzoo.checkpoints.checkpoint_writer import write_checkpoint
+from lmzoo.checkpoints.checkpoint_writer import check_format, write_checkpoint
 from lmzoo.errors import MissingTokenizerError
+from lmzoo.files.atomic import check_replaceable
 from lmzoo.layers.initializers import skip_initial_values
 from lmzoo.presets.keras_preset import KerasPreset, save_preset
 from lmzoo.presets.source import Source, open_source
@@ -83,6 +84,9 @@ def convert(
     lmzoo.models.MaskedLM.from_preset("for_transformers").fill(["She opened the [MASK]."])
     ```
     """
+    # Before a download; writing checks again, with the names of the files.
+    check_format(to)
+    check_replaceable(target, marker="", owns=(), overwrite=overwrite)
     with contextlib.closing(open_source(source, family)) as model_source:
         model, preprocessor = build(model_source)
         if owners := find_unloaded_heads(model_source, model):

@@ -104,6 +104,15 @@ def test_errors_are_one_line(model):
         assert message in error_of("inspect", command, name, *texts, stdin="")
 
 
+def test_pages_that_cannot_be_written_are_refused_before_the_work(tmp_path):
+    for command in (
+        ["attention", "nowhere", "a", "-o"],
+        ["why", "nowhere", "a", "--html"],
+        ["report", "nowhere", "a", "-o"],
+    ):
+        assert f"Error: {tmp_path} is a directory." in error_of("inspect", *command, tmp_path)
+
+
 @pytest.mark.slow
 def test_reports(tmp_path):
     tiny_task(TextClassifier, FAMILY).save(tmp_path / "classifier.keras")

@@ -57,6 +57,15 @@ def test_heads_that_are_not_converted_are_named(tmp_path):
     assert verify(tmp_path / "several")["head"] == "of moods and topics, which is not loaded"
 
 
+def test_format_and_target_are_checked_before_the_source_is_loaded(tmp_path):
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "config.json").touch()
+    with pytest.raises(FileExistsError, match=r"old exists already; pass `overwrite=True` or another directory"):
+        convert("nowhere", tmp_path / "old")
+    with pytest.raises(ValueError, match="`to` must be one of keras, hf, tf1, keras_hub, bilm, got 'onnx'"):
+        convert("nowhere", tmp_path / "new", to="onnx")
+
+
 @pytest.mark.slow
 def test_the_command_line_converts_and_verifies(tmp_path):
     def run(*arguments):
