@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
@@ -177,6 +178,8 @@ def _find_directories_without(patterns: Iterable[str], directory: Path) -> list[
 def _download_kaggle(handle: str) -> str:
     import kagglehub  # a slow import
 
+    if "KAGGLE_DATA_PROXY_URL" in os.environ:  # in Kaggle's notebooks, only this proxy needs to be reachable
+        return kagglehub.model_download(handle)
     return run_while_reachable(functools.partial(kagglehub.model_download, handle), KAGGLE)
 
 

@@ -270,6 +270,14 @@ def test_a_silent_kaggle_times_out(monkeypatch, silent):
         resolve("kaggle://owner/model/keras/variation")
 
 
+def test_a_kaggle_notebook_without_internet_reaches_its_proxy(tmp_path, monkeypatch):
+    monkeypatch.setenv("KAGGLE_DATA_PROXY_URL", "https://dp.kaggle.net")
+    monkeypatch.setattr(hubs, "KAGGLE", NO_SERVER)
+    monkeypatch.setattr(hubs, "_REACHABILITY_DELAY_SECONDS", 0.01)
+    monkeypatch.setattr(kagglehub, "model_download", lambda name: time.sleep(0.2) or str(tmp_path))
+    assert resolve("kaggle://owner/model/keras/variation") == tmp_path
+
+
 @pytest.mark.parametrize("status", [200, 503])
 def test_a_slow_download_does_not_time_out(tmp_path, monkeypatch, hub, status):
     hub.serve("/", hub.fail(status))
