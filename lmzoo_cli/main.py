@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.metadata
+import io
 import os
+import sys
 from typing import Annotated
 
 import typer
@@ -59,4 +61,6 @@ def _root(
 def main() -> None:
     """Run the command line, without TensorFlow's log messages by default."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # read when a command imports TensorFlow
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # an answer may hold characters that the locale's encoding lacks
     app(prog_name="lmzoo")

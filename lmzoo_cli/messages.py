@@ -24,6 +24,8 @@ class CommandGroup(TyperGroup):
         with _show_notes_and_warnings():
             try:
                 return super().invoke(ctx)
+            except BrokenPipeError:  # the program that reads the output has ended, for example `| head`
+                raise  # typer exits without a message
             except (ImportError, ValueError, OSError) as error:
                 command = self.commands.get(ctx.invoked_subcommand or "")
                 say(f"Error: {_describe(error, command)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import keras
 import pytest
+import typer
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -131,6 +133,14 @@ def test_tensorflow_logs_only_errors_unless_the_user_sets_a_level(
     monkeypatch.setattr(main, "app", lambda prog_name: None)
     main.main()
     assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == expected
+
+
+def test_characters_that_the_encoding_of_the_output_lacks_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, "latin-1"))
+    monkeypatch.setattr(main, "app", lambda prog_name: typer.echo("café → a"))
+    main.main()
+    assert output.getvalue() == b"caf\xe9 ? a\n"
 
 
 @pytest.mark.slow

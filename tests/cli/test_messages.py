@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import pickle
 import warnings
@@ -82,6 +83,11 @@ def run(error: BaseException, *words: str, code: int = 1) -> str:
 )
 def test_an_error_is_a_line_with_its_option(error, line):
     assert run(error, "command", "x") == f"Error: {line}\n"
+
+
+def test_a_closed_pipe_is_no_error():
+    """Programs such as head end before they have read everything."""
+    assert run(BrokenPipeError(errno.EPIPE, "Broken pipe"), "command", "x") == ""
 
 
 def test_errors_of_subcommands_name_the_option():
