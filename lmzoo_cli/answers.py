@@ -87,11 +87,20 @@ def _iterate_csv_rows(origin: Origin, answer: Any) -> Iterator[tuple[dict[str, A
 
 def write_parquet(file: BinaryIO, pairs: Iterable[tuple[Origin, Any]]) -> None:
     """Write a Parquet file with a row for each example, whose columns are the fields that JSON lines have."""
-    pyarrow, parquet = import_pyarrow()
+    _, parquet = import_pyarrow()
     rows = [_make_row(*pair) for pair in pairs]  # the types of columns depend on all rows
+    parquet.write_table(make_parquet_table(rows), file, write_page_checksum=True)
+
+
+def make_parquet_table(rows: Sequence[Mapping[str, Any]]) -> Any:
+    """Return rows, whose fields are the columns, as a pyarrow table.
+
+    Raises:
+        ValueError: If the values of a column differ in type.
+    """
+    pyarrow, _ = import_pyarrow()
     names = dict.fromkeys(name for row in rows for name in row)
-    table = pyarrow.table({name: _make_parquet_column(name, [row.get(name) for row in rows]) for name in names})
-    parquet.write_table(table, file, write_page_checksum=True)
+    return pyarrow.table({name: _make_parquet_column(name, [row.get(name) for row in rows]) for name in names})
 
 
 def _make_parquet_column(name: str, values: Sequence[Any]) -> Any:

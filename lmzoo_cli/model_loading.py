@@ -85,7 +85,7 @@ def find_file(source: str) -> Path | None:
     Raises:
         FileNotFoundError: If a `.keras` file does not exist.
     """
-    path = Path(source)
+    path = Path(source).expanduser()
     if path.is_file():
         return path
     if path.suffix == ".keras":

@@ -36,9 +36,9 @@ from lmzoo.files.urls import (
 )
 from lmzoo.parallel.workers import run_jobs
 from lmzoo.presets.catalog import find_local_directory
-from lmzoo.tasks import Task
+from lmzoo.tasks import MaskedLM, Task
 from lmzoo.text.validate_text import TextWarningFilter, collect_warnings
-from lmzoo_cli.answers import WRITERS, Origin, make_origins
+from lmzoo_cli.answers import WRITERS, Origin, make_origins, make_parquet_table
 from lmzoo_cli.examples import WORDS, Inputs, count_examples, iterate_in_parts, read_origins
 from lmzoo_cli.model_loading import find_kind, load_task
 from lmzoo_cli.options import Columns, WorkerOptions
@@ -72,11 +72,18 @@ class Prediction:
     windows: dict[str, Any] | None = None
 
     def read(self, kind: Kind, source: Path | NamedBytes) -> tuple[Inputs, list[Origin]]:
-        """Read the examples of a file, and the fields to write with their answers."""
+        """Read the examples of a file, and the fields to write with their answers.
+
+        Raises:
+            ValueError: If the file cannot be read, or a field cannot be a column of Parquet, which is written.
+        """
         x, _ = kind.reading.read(source, self.columns, False, None)
         if isinstance(source, NamedBytes):
             source.seek(0)
-        return x, make_origins(kind, x, read_origins(source, self.columns, self.ids))
+        origins = make_origins(kind, x, read_origins(source, self.columns, self.ids))
+        if self.to == "parquet":
+            make_parquet_table(origins)  # now, since the file is written only after all answers are computed
+        return x, origins
 
     def write(
         self,
@@ -104,6 +111,9 @@ class Prediction:
             raise ValueError(
                 f"A {type(task).__name__} takes no such option: leave out --{min(unknown_options).replace('_', '-')}."
             )
+        if isinstance(task, MaskedLM):
+            with collect_warnings():  # each part gives its own
+                task.encode_masks(x)  # raises an error about any text now, not after hours of predictions
         with iterate_in_parts(x, self.batch_size, show_progress) as parts:
             WRITERS[self.to](file, self._answers(task, parts, origins, cancel_status))
 
@@ -244,8 +254,9 @@ def absolute_model(model: str) -> str:
 
     A preset's name takes precedence over a directory, as in `from_preset`.
     """
-    is_directory = os.path.isdir(model) and find_local_directory(model) == Path(make_absolute(model))
-    return make_absolute(model) if is_directory or os.path.isfile(model) else model
+    path = make_absolute(model, resolve_links=False)
+    is_directory = os.path.isdir(path) and find_local_directory(model) == Path(make_absolute(model))
+    return path if is_directory or os.path.isfile(path) else model
 
 
 def holds_examples(name: str, format: str | None) -> bool:
@@ -264,11 +275,11 @@ def _pair_files(data: str, files: Sequence[str], directory: str, to: str) -> lis
             f"The answers to several files would be called {repeated_names[0]}.{to}: predict for them separately."
         )
     pairs = [
-        FilePair(make_absolute(file), join_path(make_absolute(directory), f"{name}.{to}"))
+        FilePair(make_absolute(file, resolve_links=False), join_path(make_absolute(directory), f"{name}.{to}"))
         for file, name in zip(files, names, strict=True)
     ]
-    sources = {pair.source for pair in pairs}
-    if any(pair.target in sources for pair in pairs) or f"{make_absolute(directory)}/".startswith(
+    sources = {make_absolute(pair.source) for pair in pairs}
+    if any(make_absolute(pair.target) in sources for pair in pairs) or f"{make_absolute(directory)}/".startswith(
         f"{make_absolute(data)}/"
     ):
         raise ValueError(f"{directory} also holds the examples: write the answers into another directory.")
@@ -286,7 +297,7 @@ def _find_pending(prediction: Prediction, pairs: Sequence[FilePair], directory: 
             of unknown origin.
         NotADirectoryError: If `directory` is a file.
     """
-    if not is_url(directory) and os.path.isfile(directory):
+    if os.path.isfile(make_absolute(directory)):
         raise NotADirectoryError(f"{directory} is a file: several files of answers are written into a directory.")
     settings = {**asdict(prediction), "model": _identify(prediction.model)}
     del settings["batch_size"]

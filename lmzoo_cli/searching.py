@@ -85,7 +85,7 @@ def load_vectors(path: Path) -> np.ndarray:
         ValueError: If the file does not hold a matrix of numbers, with a vector in each row.
     """
     try:
-        vectors = np.load(path, mmap_mode="r", allow_pickle=False)
+        vectors = np.load(path.expanduser(), mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError):
         raise ValueError(f"{path} is not an array of vectors. Write it with `lmzoo embed` (.npy).") from None
     if not isinstance(vectors, np.ndarray) or vectors.ndim != 2 or vectors.dtype.kind not in "fiu":

@@ -42,6 +42,7 @@ def export(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing version.")] = False,
 ) -> None:
     """Write a task as a SavedModel that takes strings, for TensorFlow Serving, or as an ONNX or LiteRT file."""
+    target = target.expanduser()  # shells do not expand a quoted "~"
     if (target.is_file() or (target.exists() and target.name.isdecimal())) and not overwrite:
         raise FileExistsError(f"{target} exists already. Pass --overwrite to replace it.")
     from lmzoo.serving.export import describe_export, file_format, is_int8

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -130,6 +131,7 @@ def predict(
     from lmzoo_cli.model_loading import load_task
     from lmzoo_cli.predicting import Prediction, absolute_model, holds_examples, predict_files
 
+    data = os.path.expanduser(data)  # shells do not expand a quoted "~"
     files = [data] if data == "-" else find_files(data, lambda name: holds_examples(name, columns.format))
     writes_directory = scale.workers is not None or files != [data]
     options = {name: value for name, value in (("top_k", top_k), ("threshold", threshold)) if value is not None}

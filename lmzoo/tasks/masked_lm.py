@@ -161,17 +161,8 @@ class MaskedLM(TokenLabelsTask, MaskedTokensTask):
                 `top_k` is below 1.
         """
         check_top_k(top_k)
-        columns = clean_segments(texts)
-        encoded = self.encode_inputs(columns[0] if len(columns) == 1 else tuple(columns))
-        mask_counts = np.bincount(find_masks(self.text_preprocessor.tokenizer, encoded)[0], minlength=len(encoded))
-        mask_token = self.text_preprocessor.tokenizer.mask_token
-        examples = list(zip(*columns, strict=True))
+        examples, encoded, mask_counts = self.encode_masks(texts)
         candidates_by_text = []
-        for i, (segments, mask_count) in enumerate(zip(examples, mask_counts.tolist(), strict=True)):
-            if not mask_count or mask_count < sum(segment.count(mask_token) for segment in segments):
-                problem = f"not every {mask_token}" if mask_count else f"no {mask_token}"
-                length = self.text_preprocessor.sequence_length
-                raise ValueError(f"`texts[{i}]` holds {problem} within the {length} tokens that are read.")
         is_whole_word = self._find_whole_word_masks() if whole_words else None
         chunk_size = max(1, _MAX_MASKS // mask_counts.max(initial=1))
         for start in range(0, len(encoded), chunk_size):
@@ -184,6 +175,31 @@ class MaskedLM(TokenLabelsTask, MaskedTokensTask):
         return candidates_by_text
 
     answers = fill
+
+    def encode_masks(self, texts: Texts) -> tuple[list[tuple[str, ...]], EncodedTexts, np.ndarray]:
+        """Encode texts with masks, as `fill` does before it predicts.
+
+        Args:
+            texts: a list of strings (or pairs), each with at least one mask token.
+
+        Returns:
+            For each of the n texts, its one or two strings; the encoded texts; and their numbers of masks, int (n,).
+
+        Raises:
+            TypeError: If an entry is not text; the message names its position.
+            ValueError: If a text has no mask or a mask was truncated; the message names the first such text.
+        """
+        columns = clean_segments(texts)
+        encoded = self.encode_inputs(columns[0] if len(columns) == 1 else tuple(columns))
+        mask_counts = np.bincount(find_masks(self.text_preprocessor.tokenizer, encoded)[0], minlength=len(encoded))
+        mask_token = self.text_preprocessor.tokenizer.mask_token
+        examples = list(zip(*columns, strict=True))
+        for i, (segments, mask_count) in enumerate(zip(examples, mask_counts.tolist(), strict=True)):
+            if not mask_count or mask_count < sum(segment.count(mask_token) for segment in segments):
+                problem = f"not every {mask_token}" if mask_count else f"no {mask_token}"
+                length = self.text_preprocessor.sequence_length
+                raise ValueError(f"`texts[{i}]` holds {problem} within the {length} tokens that are read.")
+        return examples, encoded, mask_counts
 
     def _find_whole_word_masks(self) -> tuple[np.ndarray, np.ndarray]:
         """Return whether each token is a whole word at a mask after a space, and at any other mask, both bool (V,)."""

@@ -129,6 +129,21 @@ def test_any_text_but_only_one_type_of_ids_fits_into_parquet():
         write_parquet(io.BytesIO(), [({"id": "a"}, {}), ({"id": 7}, {})])
 
 
+def test_ids_of_two_types_are_refused_before_the_predictions(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "good", "key": "a"}\n{"text": "bad", "key": 7}\n')
+    prediction = Prediction("model.keras", Columns(), "key", {}, "parquet", 5)
+    with pytest.raises(ValueError, match=r"The values of 'id' cannot be a column of Parquet.*--to jsonl"):
+        prediction.read(get_kind("classifier"), tmp_path / "a.jsonl")
+
+
+def test_texts_without_a_mask_are_found_before_the_predictions(monkeypatch):
+    monkeypatch.setattr(models.MaskedLM, "answers", lambda self, texts, batch_size: pytest.fail("predicts"))
+    texts = [*["a [MASK]"] * 67, "good film"]  # several parts of 16 batches
+    prediction = Prediction("model.keras", Columns(), None, {}, "jsonl", 2)
+    with pytest.raises(ValueError, match=r"`texts\[67\]` holds no \[MASK\]"):
+        prediction.write(tiny_task(models.MaskedLM, FAMILY), texts, [{}] * 68, io.BytesIO(), lambda: None, False)
+
+
 @pytest.mark.slow
 def test_a_stopped_run_continues(model, data, tmp_path, monkeypatch):
     out = tmp_path / "out"
@@ -201,6 +216,13 @@ class FakeTask:
         return [{"label": name} for _ in texts]
 
 
+def test_an_error_names_the_example_from_which_it_counts():
+    prediction = Prediction("model.keras", Columns(), None, {"name": "x"}, "jsonl", 1)
+    texts = [*["good"] * 19, "fail x"]
+    with pytest.raises(ValueError, match=r"^wrong option \(Counted from example 16\.\)$"):
+        prediction.write(FakeTask(), texts, [{}] * 20, io.BytesIO(), lambda: None, False)
+
+
 @pytest.fixture(params=["path", "url"])
 def predict_name(request, tmp_path, monkeypatch):
     """Return a function that writes answers for two files, and a function that returns their labels."""
@@ -262,6 +284,25 @@ def test_a_stopped_run_that_overwrites_continues(predict_name, tmp_path, capsys)
     messages = capsys.readouterr().err
     assert "Skipping" not in messages
     assert "Predicting again for 2 of 2 files, whose answers are replaced." in messages
+
+
+def test_a_link_is_read_under_its_own_name(tmp_path):
+    """Caches of downloads link names such as test.jsonl to files that are named by digests."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "ab12").touch()
+    link = tmp_path / "data" / "test.jsonl"
+    link.symlink_to(tmp_path / "ab12")
+    pair_files = predicting._pair_files
+    (pair,) = pair_files(str(tmp_path / "data"), [str(link)], str(tmp_path / "out"), "jsonl")
+    assert pair == (str(link), str(tmp_path / "out" / "test.jsonl"))
+    with pytest.raises(ValueError, match="also holds the examples"):
+        pair_files(f"{tmp_path}/data/*.jsonl", [str(link)], str(tmp_path / "data"), "jsonl")
+
+
+def test_a_file_below_the_home_directory_is_one_file(model, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "a.csv").write_text("text\ngood film\n")
+    assert json.loads(run("predict", model, "~/a.csv").stdout)["text"] == "good film"
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from lmzoo.families.gpt2 import FAMILY as GPT2
 from lmzoo.serving import server
 from lmzoo.testing.tiny import tiny_task
 from lmzoo_cli.main import app
-from tests.cli.commands import run_line
+from tests.cli.commands import run, run_line
 
 
 @pytest.fixture
@@ -96,6 +96,14 @@ def test_max_new_tokens_are_set_and_checked(call, tmp_path):
     result = call("--max-new-tokens", "73", model="writer.keras")[-1]
     assert "must be a positive integer below the model's 73 positions, got 73" in result.stderr.replace("\n", " ")
     assert "A TextClassifier generates no text: leave out --max-new-tokens." in call("--max-new-tokens", "5")[-1].stderr
+
+
+def test_the_next_version_below_the_home_directory(call, tmp_path, monkeypatch):
+    """Shells do not expand a quoted "~"."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "served" / "1").mkdir(parents=True)
+    (tmp_path / "served" / "1" / "saved_model.pb").touch()
+    assert f"TextClassifier in {tmp_path}/served/2: " in run("export", tmp_path / "model.keras", "~/served").stderr
 
 
 @pytest.mark.slow

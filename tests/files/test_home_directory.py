@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lmzoo.data.corpora import TokenCorpus, prepare_corpus, read_documents, write_corpus
@@ -15,7 +16,10 @@ from lmzoo.presets import verify_manifest, write_manifest
 from lmzoo.testing import tiny_backbone
 from lmzoo.text import WordPieceTokenizer
 from lmzoo_cli.examples import is_several
+from lmzoo_cli.model_loading import find_file
 from lmzoo_cli.output import check_output
+from lmzoo_cli.predicting import absolute_model
+from lmzoo_cli.searching import load_vectors
 
 
 @pytest.fixture
@@ -65,6 +69,14 @@ def test_models_and_presets_below_the_home_directory(home):
     write_manifest("~/preset")
     assert verify_manifest("~/preset")
     assert (home / "preset" / "manifest.json").stat().st_size > 100
+
+
+def test_models_and_vectors_of_commands_below_the_home_directory(home):
+    (home / "task.keras").touch()
+    assert find_file("~/task.keras") == home / "task.keras"
+    assert absolute_model("~/task.keras") == str(home / "task.keras")
+    np.save(home / "vectors.npy", np.ones((3, 5)))
+    assert load_vectors(Path("~/vectors.npy")).shape == (3, 5)
 
 
 def test_outputs_of_commands_below_the_home_directory(home):
