@@ -140,8 +140,8 @@ def clean_texts(texts: Iterable[object], name: str = "texts") -> list[str]:
         A list of strings.
 
     Raises:
-        TypeError: If `texts` is a single string, or an entry is not text; the message names the first such entry's
-            position.
+        TypeError: If `texts` is a single string or a table, or an entry is not text; the message names the first such
+            entry's position.
 
     Example:
 
@@ -165,8 +165,8 @@ def clean_columns(columns: Mapping[str, Iterable[object]], words: bool = False) 
         One list per batch: a string for each text, or a list of strings if it is split into words.
 
     Raises:
-        TypeError: If a batch is a single string, or an entry is not text; the message names the first such entry's
-            position.
+        TypeError: If a batch is a single string or a table, or an entry is not text; the message names the first such
+            entry's position.
     """
     clean_text = _clean_words if words else _clean
     cleaned_columns = {
@@ -191,9 +191,11 @@ def _check_column(texts: object, name: str) -> Iterable[object]:
     """Check that `texts` is a batch of texts, and return it, with a tensor or array converted to a list.
 
     Raises:
-        TypeError: If `texts` is a single string, or not a batch; the message calls it `name`.
+        TypeError: If `texts` is a single string, a table, or not a batch; the message calls it `name`.
     """
     texts = convert_to_list(texts)
+    if hasattr(texts, "columns"):  # iterating over a table would yield the names of its columns
+        raise TypeError(f"`{name}` must be a list of strings, got a table ({type(texts).__name__}). Pass one column.")
     if is_text(texts):
         raise TypeError(f"`{name}` must be a list of strings, got one string; write [{texts!r:.40}].")
     if not is_column(texts):

@@ -69,6 +69,26 @@ def test_other_objects_are_no_list(value: object) -> None:
         clean_texts(value)
 
 
+class Table(list):
+    """Table like a DataFrame: iterating over it yields the names of its columns."""
+
+    columns = ("review", "stars")
+
+
+@pytest.mark.parametrize("words", [False, True])
+def test_a_table_is_not_a_list(words: bool) -> None:
+    message = r"^`texts` must be a list of strings, got a table \(Table\)\. Pass one column\.$"
+    with pytest.raises(TypeError, match=message):
+        clean_columns({"texts": Table(["review", "stars"])}, words)
+
+
+def test_rows_of_an_array_are_texts_split_into_words() -> None:
+    rows = [["a", "b", "c"], ["d", "e", "f"]]
+    assert clean_columns({"texts": np.array(rows)}, words=True) == [rows]
+    with pytest.raises(TypeError, match=r"`texts\[0\]` must be a string, got \['a', 'b', 'c'\] \(list\)"):
+        clean_columns({"texts": np.array(rows)})
+
+
 INVALID = [
     (b"a\xffb", "a\ufffdb"),
     (b"\xed\xa0\x80", "\ufffd\ufffd\ufffd"),  # a surrogate written as UTF-8
