@@ -17,9 +17,10 @@ from lmzoo.data.corpora import (
     segment_pairs,
     write_corpus,
 )
+from lmzoo.data.corpora.sequences import WithSpaces
 from lmzoo.text import LengthBatches, Packing, Preprocessor, TextWarning
 from lmzoo.text.batching import fit_buckets
-from lmzoo.text.validate_text import collect_warnings
+from lmzoo.text.validate_text import clean_texts, collect_warnings
 from tests.data.small_corpora import TOKENIZER, WORDS, packer
 
 RECIPES = {
@@ -116,6 +117,35 @@ def test_running_text_is_all_tokens_in_order(corpus):
         count, rest = divmod(len(tokens), length)
         assert rows.lengths.tolist() == [length] * count + [rest] * (rest > 1)
         np.testing.assert_array_equal(rows.token_ids, tokens[: len(rows.token_ids)])
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        list,
+        tuple,
+        iter,
+        np.array,
+        lambda sentences: np.array(sentences, object),
+        lambda sentences: [sentence.encode() for sentence in sentences],
+        lambda sentences: np.array([sentence.encode() for sentence in sentences]),
+        lambda sentences: [sentences[0].encode(), *sentences[1:]],
+    ],
+    ids=["list", "tuple", "iterator", "array", "objects", "bytes", "array of bytes", "bytes and strings"],
+)
+def test_sentences_of_all_types_are_joined_by_spaces(convert):
+    documents = [convert(["w1 é", "w2", "w3"]), convert(["w4"]), "w5", b"w6"]
+    assert clean_texts(WithSpaces(documents)) == ["w1 é w2 w3", "w4", "w5", "w6"]
+
+
+def test_invalid_bytes_of_joined_sentences_are_replaced_with_a_warning():
+    with collect_warnings() as messages:
+        assert clean_texts(WithSpaces([[b"w1\xff", b"w2"], ["w3"]])) == ["w1\ufffd w2", "w3"]
+    assert messages == ["1 of 2 texts held invalid UTF-8; it was read as U+FFFD."]
+
+
+def test_entries_that_are_not_text_are_not_joined():
+    assert list(WithSpaces([["w1", None], None])) == [["w1", None], None]
 
 
 def test_a_lone_separator_is_no_row():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from lmzoo.data.corpora.tokenized_documents import (
 )
 from lmzoo.text import EncodedTexts, Preprocessor
 from lmzoo.text.preprocessor import check_is_preprocessor
+from lmzoo.text.validate_text import as_single_text, is_column
 
 _BATCH_DOCUMENTS = 256  # number of documents tokenized at once
 
@@ -192,16 +194,31 @@ class WithSpaces:
     """Documents whose sentences are joined by spaces, for models that generate text.
 
     Args:
-        documents: iterable of strings or lists of sentences.
+        documents: iterable of strings, or lists or arrays of sentences; both may also be UTF-8 bytes.
     """
 
     def __init__(self, documents: Iterable[str | Sequence[str]]) -> None:
         self.documents: Iterable[str | Sequence[str]] = check_documents(documents)
 
-    def __iter__(self) -> Iterator[str | Sequence[str]]:
+    def __iter__(self) -> Iterator[Any]:
+        """Yield each document as a string, or as bytes if a sentence is bytes; the reader checks what is not text."""
         for document in self.documents:
-            is_list = isinstance(document, (list, tuple)) and all(isinstance(sentence, str) for sentence in document)
-            yield " ".join(document) if is_list else document  # the reader raises an error for anything else
+            if not is_column(document):
+                yield document
+                continue
+            entries = [*document]
+            sentences: list[Any] = [as_single_text(entry) for entry in entries]
+            if None in sentences:
+                yield entries
+            elif any(isinstance(sentence, bytes) for sentence in sentences):
+                yield b" ".join(_encode(sentence) for sentence in sentences)
+            else:
+                yield " ".join(sentences)
+
+
+def _encode(text: str | bytes) -> bytes:
+    """Return a text as UTF-8, in which lone surrogates stay invalid."""
+    return text if isinstance(text, bytes) else text.encode(errors="surrogatepass")
 
 
 def pack_sentences(
