@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import gzip
 import io
 import json
@@ -106,6 +108,24 @@ def test_several_labels_in_a_cell(write):
         path = write(f"text,label\na,x\nb,{cell}\n", "a.csv")
         with pytest.raises(ValueError, match=message):
             read_table(path, label="label", labels=["x", "y", "z"], separator="|")
+
+
+def test_labels_of_parquet_are_plain_strings(tmp_path):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    values_and_labels = [
+        (decimal.Decimal("2.50"), "2.50"),
+        (datetime.date(2024, 2, 29), "2024-02-29"),
+        ("é".encode(), "é"),
+        (b"\xff", "\ufffd"),
+        (True, "true"),
+        (3, "3"),
+        (0.5, "0.5"),
+        ("x", "x"),
+    ]
+    columns = {f"label {i}": [value] for i, (value, _) in enumerate(values_and_labels)}
+    parquet.write_table(pyarrow.table({"text": ["a"], **columns}), tmp_path / "a.parquet")
+    for i, (_, label) in enumerate(values_and_labels):
+        assert read_table(tmp_path / "a.parquet", label=f"label {i}")[1] == [label]
 
 
 def test_cells_may_be_long(write):

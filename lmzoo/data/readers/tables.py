@@ -218,13 +218,25 @@ class Table:
         """
         if isinstance(cell, (dict, list)):
             raise ValueError(f"{self.where(row)}: {column!r} must be one label, got {_convert_cell_to_json(cell)}.")
-        label = cell if isinstance(cell, str) else "" if cell is None else _convert_cell_to_json(cell)
+        label = _convert_cell_to_label(cell)
         check_label(label, labels, self.where(row))
         try:
             return label_type(label)
         except (KeyError, ValueError):
             type_name = getattr(label_type, "__name__", "label")
             raise ValueError(f"{self.where(row)}: the label {label!r} is not a valid {type_name}.") from None
+
+
+def _convert_cell_to_label(cell: Any) -> str:
+    """Return a cell as a string, numbers as in JSON lines and "" for None; Parquet also has bytes, dates and decimals.
+
+    Invalid UTF-8 is replaced.
+    """
+    if cell is None:
+        return ""
+    if isinstance(cell, bytes):
+        return cell.decode(errors="replace")
+    return json.dumps(cell) if isinstance(cell, (bool, int, float)) else str(cell)
 
 
 def _convert_cell_to_json(cell: Any) -> str:
