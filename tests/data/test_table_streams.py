@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+import lzma
 import sys
 
 import pyarrow.parquet
@@ -95,6 +96,16 @@ def test_batches_of_rows(files):
     batches = list(TableStream(files[:2]).iter(batch_size=5))
     assert [len(batch["text"]) for batch in batches] == [5, 5, 4]
     assert [text for batch in batches for text in batch["text"]] == [row["text"] for row in ROWS[:14]]
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, lzma.compress])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32-be", "gb18030", "latin-1"])
+def test_byte_order_marks_are_skipped(tmp_path, encoding, pack):
+    mark = "\ufeff" if encoding in ("utf-8", "utf-16-le", "utf-32-be", "gb18030") else ""
+    (tmp_path / "a.csv").write_bytes(pack(f"{mark}text,label\né,1\n".encode(encoding)))
+    table = TableStream(tmp_path / "a.csv", encoding=encoding)
+    assert list(table) == [{"text": "é", "label": "1"}]
+    assert table.count_rows() == 1
 
 
 def test_missing_cells_are_none(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import gzip
 import io
@@ -81,8 +80,9 @@ def open_text(source: Source, encoding: str = "utf-8", newline: str = "\n", erro
             archive.
     """
     try:
-        "".encode(encoding)  # raises LookupError for codecs such as base64, which `lookup` accepts
-        encoding = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
+        # This raises LookupError for codecs such as base64. Codecs that write a mark also skip it, such as utf-16.
+        writes_mark = "".encode(encoding) != b""
+        mark = b"" if writes_mark else "\ufeff".encode(encoding, "ignore")
     except LookupError:
         message = f"There is no encoding {encoding!r}; two common ones are utf-8 and latin-1."
         raise ArgumentError(message, "encoding") from None
@@ -91,9 +91,12 @@ def open_text(source: Source, encoding: str = "utf-8", newline: str = "\n", erro
         if isinstance(source, (str, Path))
         else io.BufferedReader(io.BytesIO(source.read())) as raw_file
     ):
-        file = io.TextIOWrapper(decompress(raw_file), encoding, errors, newline)
+        file = decompress(raw_file)
         try:
-            yield file
+            # All readers that `decompress` returns have `peek`.
+            if mark and file.peek(len(mark)).startswith(mark):  # type: ignore[attr-defined]
+                file.read(len(mark))
+            yield io.TextIOWrapper(file, encoding, errors, newline)
         except UnicodeDecodeError as error:
             raise _make_encoding_error(get_name(source), error, encoding) from None
         except ARCHIVE_ERRORS as error:
