@@ -27,13 +27,13 @@ def column_names(table: object) -> list[Any] | None:
 
 
 def from_table(
-    table: Any, text: str | tuple[str, str] = "text", label: str | None = None
+    table: Any, text: str | tuple[str, str] | list[str] = "text", label: str | None = None
 ) -> tuple[list[Any] | tuple[list[Any], list[Any]], list[Any] | None]:
     """Return the texts and the labels in the columns of a table, for `fit`.
 
     Args:
         table: a DataFrame of pandas or polars, a table of pyarrow, or a Hugging Face dataset.
-        text: str, name of the text column, or a tuple of two names for pairs.
+        text: str, name of the text column, or a tuple or list of two names for pairs.
         label: str, name of the label column; None to return no labels.
 
     Returns:
@@ -62,8 +62,11 @@ def from_table(
         )
     if isinstance(table, Mapping) and all(column_names(subtable) is not None for subtable in table.values()):
         raise TypeError(f"Expected one table, got all of {names!r:.200}: pass one, such as `data[{names[0]!r}]`.")
-    texts: Any = tuple(_read_cells(table, name, "text") for name in text) if isinstance(text, tuple) else None
-    texts = _read_cells(table, text, "text") if texts is None else texts
+    texts: Any
+    if isinstance(text, (tuple, list)):
+        texts = tuple(_read_cells(table, name, "text") for name in text)
+    else:
+        texts = _read_cells(table, text, "text")
     return texts, None if label is None else _read_cells(table, label, "label")
 
 
@@ -100,7 +103,7 @@ def stream(
         rows: iterable over rows, each a dict; every iteration must start from the beginning, as for a
             `lmzoo.data.readers.TableStream`, a Hugging Face `IterableDataset`, a dataset of Grain, or a
             `tf.data.Dataset` of dicts.
-        text: name of the text column, or a tuple of two names for pairs.
+        text: name of the text column, or a tuple or list of two names for pairs.
         label: name of the label column; None for examples without labels.
         shuffle_buffer: int, number of examples held in memory to shuffle and to batch by length; fewer if they have
             more than 67 million characters.
@@ -129,7 +132,7 @@ def stream(
             f"Expected rows that can be read again for each epoch, got {rows!r:.60} ({type(rows).__name__}). Pass an "
             "object whose `__iter__` begins anew."
         )
-    return ExampleStream(rows, text, label, shuffle_buffer)
+    return ExampleStream(rows, tuple(text) if isinstance(text, list) else text, label, shuffle_buffer)
 
 
 @dataclass(frozen=True)

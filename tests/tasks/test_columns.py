@@ -111,6 +111,11 @@ def test_from_table_selects_columns_by_name(task, table_class):
     assert history.keys() >= {"loss", "val_loss"}
 
 
+def test_from_table_takes_a_list_of_columns_like_a_tuple():
+    table = Dataset(review=TEXTS, title=TEXTS[::-1])
+    assert data.from_table(table, ["review", "title"]) == ((TEXTS, TEXTS[::-1]), None)
+
+
 def test_from_table_selects_the_column_text_by_default():
     task = tiny_task(models.MaskedLM, FAMILY)
     table = Dataset(text=TEXTS, label=NAMES)

@@ -304,6 +304,7 @@ def test_streams_yield_their_texts():
     rows = Rows([{"one": f"a{i}", "two": f"b{i}", "right": i} for i in range(3)])
     assert list(stream(rows, text="one", label="right")) == ["a0", "a1", "a2"]
     assert list(stream(rows, text=("two", "one"))) == [("b0", "a0"), ("b1", "a1"), ("b2", "a2")]
+    assert list(stream(rows, text=["two", "one"])) == [("b0", "a0"), ("b1", "a1"), ("b2", "a2")]
 
 
 def test_long_texts_fill_a_buffer_early(monkeypatch):
