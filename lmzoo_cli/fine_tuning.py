@@ -23,7 +23,7 @@ from lmzoo.evaluation.reports import Report
 from lmzoo.parallel.processes import main_process_first, process_index
 from lmzoo.presets.catalog import find_local_directory
 from lmzoo.tasks import QuestionAnswerer, Task
-from lmzoo.tasks.base.labels import describe_missing_classes
+from lmzoo.tasks.missing_classes import describe_missing_classes
 from lmzoo.training import FineTuningRecipe, ResumableCheckpoint
 from lmzoo_cli.examples import Examples, Inputs, Labels, count_examples, is_several, take
 from lmzoo_cli.model_loading import check_reads_windows

@@ -36,7 +36,7 @@ def score(kind: Kind, task: Task, x: Inputs, y: Labels, batch_size: int) -> Repo
     if isinstance(x, ExampleStream):
         return Report(task.evaluate(x, batch_size=batch_size, return_dict=True))
     labels = y
-    if kind.reading.names:
+    if kind.reading.names and task.labels is None:  # the classes have no names, but the file's labels are strings
         labels = _replace_names(y, {name: class_index for class_index, name in enumerate(task.class_names)})
     # The loss of a task that trains without labels needs none, but its answers may still be compared with labels.
     loss_labels = labels if task.needs_labels else None

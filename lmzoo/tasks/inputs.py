@@ -305,16 +305,17 @@ class TextDataset(TaskInputs):
         """Return the dataset with batches as elements, batching single texts by `batch_size`.
 
         Raises:
-            ValueError: If an element has more components than texts, labels and weights.
+            ValueError: If an element has more components than texts, labels and weights, or the rank of texts or of
+                labels of words is unknown.
         """
         _check_components(self.x)
         spec = self.x.element_spec
         label_spec = spec[1] if isinstance(spec, tuple) and len(spec) > 1 else None
-        rank = _get_leading_spec(self.x).shape.rank
+        rank = _get_rank(_get_leading_spec(self.x), "texts", "[]", "[None]")
         if _is_ragged(_get_leading_spec(self.x)):  # the words of a single text also have a ragged type
             is_batched = rank > 1
         elif task.labels_words and label_spec is not None and rank:
-            is_batched = label_spec.shape.rank > 1
+            is_batched = _get_rank(label_spec, "labels", "[None]", "[None, None]") > 1
         else:
             is_batched = rank > 0
         return self.x if is_batched else self.x.ragged_batch(batch_size)
@@ -586,6 +587,21 @@ def _get_leading_spec(x: object) -> Any:
     while isinstance(spec, tuple):
         spec = spec[0] if spec else None
     return spec
+
+
+def _get_rank(spec: Any, kind: str, example_shape: str, batch_shape: str) -> int:
+    """Return the number of axes of a dataset's component; the other arguments are for the message.
+
+    Raises:
+        ValueError: If the number is unknown, as after `tf.py_function`.
+    """
+    rank: int | None = spec.shape.rank
+    if rank is None:
+        raise ValueError(
+            f"The shape of the dataset's {kind} is unknown. Call `tf.ensure_shape` on them in `map`, with the shape "
+            f"{example_shape} for one example or {batch_shape} for a batch."
+        )
+    return rank
 
 
 def _is_string(spec: object) -> bool:

@@ -17,11 +17,12 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.serving.export import class_answers
 from lmzoo.tasks.base.arguments import check_top_k
 from lmzoo.tasks.base.examples import Labels, Texts
-from lmzoo.tasks.base.labels import check_classes, describe_missing_classes, encode_classes
+from lmzoo.tasks.base.labels import check_classes, encode_classes
 from lmzoo.tasks.class_answers import ClassAnswer, rank_classes
 from lmzoo.tasks.inputs import TaskInputs
 from lmzoo.tasks.label_sets import encode_label_sets
 from lmzoo.tasks.long_texts import LongTextTask
+from lmzoo.tasks.missing_classes import describe_missing_classes
 from lmzoo.tasks.task_encoders import TextVector, TextVectorTask
 from lmzoo.tasks.word_features import WordFeatures
 from lmzoo.text import Preprocessor

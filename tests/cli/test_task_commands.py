@@ -13,6 +13,7 @@ import sys
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import keras
@@ -21,6 +22,7 @@ import pytest
 import typer
 
 from lmzoo import models
+from lmzoo.evaluation.reports import Report
 from lmzoo.families.bert import FAMILY
 from lmzoo.families.gpt2 import FAMILY as GPT2
 from lmzoo.families.marian import FAMILY as MARIAN
@@ -696,6 +698,24 @@ def test_a_warning_about_several_parts_of_the_examples_is_shown_once(monkeypatch
     with pytest.warns(TextWarning) as caught:
         prediction.write(task, texts, [{}] * 7, io.BytesIO(), lambda: None, False)
     assert text_warnings_in(caught) == ["2 of 3 texts held invalid UTF-8; it was read as U+FFFD."]
+
+
+@pytest.mark.parametrize(("labels", "expected"), [(("1", "0"), ["0", "0", "1"]), (None, [1, 1, 0])])
+def test_class_names_are_replaced_by_numbers_only_if_the_task_has_none(labels, expected):
+    """The number 0 would be ambiguous if another class is called "0"."""
+
+    def compare(parts, y, batch_size):
+        return Report({"compared": y})
+
+    task = SimpleNamespace(
+        labels=labels,
+        class_names=["1", "0"],
+        compiled=True,
+        needs_labels=True,
+        measure=lambda x, y, batch_size, verbose: {},
+        compare=compare,
+    )
+    assert score(get_kind("classifier"), task, ["a", "b", "c"], ["0", "0", "1"], 2).scores == {"compared": expected}
 
 
 def test_errors_of_several_files(tmp_path):

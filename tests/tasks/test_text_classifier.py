@@ -12,10 +12,13 @@ import pytest
 
 from lmzoo.families.bert import FAMILY
 from lmzoo.layers import MeanPooler
-from lmzoo.models import BertBackbone, ElmoBackbone, TextClassifier
+from lmzoo.models import BertBackbone, ElmoBackbone, TextClassifier, TokenClassifier
 from lmzoo.registry.family import families
-from lmzoo.tasks.base.labels import describe_missing_classes
-from lmzoo.testing import tiny_backbone, tiny_preprocessor
+from lmzoo.tasks.base.examples import BatchOptions
+from lmzoo.tasks.base.labels import encode_classes
+from lmzoo.tasks.inputs import read_inputs
+from lmzoo.tasks.missing_classes import describe_missing_classes
+from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
 from lmzoo.text import CharacterTokenizer, Preprocessor, TextWarning, WordPieceTokenizer, WordTokenizer
 from lmzoo.training import AdamW, ResumableCheckpoint
 
@@ -440,6 +443,23 @@ def test_a_dataset_needs_examples_and_labels(task, strings_dataset):
         task.fit(strings_dataset(TEXTS))
 
 
+def test_the_rank_of_a_dataset_must_be_known(task, strings_dataset):
+    tf = pytest.importorskip("tensorflow")
+    dataset = strings_dataset(TEXTS).map(lambda text: tf.numpy_function(lambda value: value, [text], "string"))
+    message = r"The shape of the dataset's texts is unknown\. .* the shape \[\] for one example or \[None\] for a batch"
+    with pytest.raises(ValueError, match=message):
+        task.predict(dataset)
+    expected = task.predict(TEXTS, verbose=0)
+    actual = task.predict(dataset.map(lambda text: tf.ensure_shape(text, [])), verbose=0)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+    labeled = strings_dataset(([["good", "film"]], [[0, 0]])).map(
+        lambda words, labels: (words, tf.numpy_function(lambda value: value, [labels], "int32"))
+    )
+    message = r"dataset's labels is unknown\. .* the shape \[None\] for one example or \[None, None\] for a batch"
+    with pytest.raises(ValueError, match=message):
+        tiny_task(TokenClassifier, FAMILY).evaluate(labeled)
+
+
 def test_predict_may_have_no_texts_but_evaluate_and_fit_need_some(task):
     assert task.predict([], verbose=0).shape == (0, 3)
     for call in (task.evaluate, task.fit):
@@ -601,6 +621,36 @@ def test_label_names_are_strings_but_labels_may_be_numbers(tiny):
     assert task.encode_labels(np.array([0, 1], object)).tolist() == [0, 1]
     with pytest.raises(TypeError, match="Label 7 at position 1"):
         task.encode_labels(["bad", 7, "good", None])
+
+
+@pytest.mark.parametrize(
+    ("names", "labels", "first"),
+    [
+        (["1", "0", "2"], [2, 0, 1], "0 at position 1"),
+        (["1", "2", "3"], [0.0, 1.0], "1.0 at position 1"),
+        (["1", "0", "2"], np.array([2, 1], object), "1 at position 1"),
+        (["True", "False"], [False], "False at position 0"),
+        (["1", "0"], [True], "True at position 0"),
+    ],
+)
+def test_numbers_that_are_other_classes_names_are_refused(names, labels, first):
+    with pytest.raises(ValueError, match=f"Label {first} is the number of one class and the name of another: pass"):
+        encode_classes(labels, len(names), names)
+
+
+def test_numbers_that_are_no_other_classes_names_are_taken():
+    for names in (["0", "1", "2"], ["-1", "a", "02"], ["a", "1", "True"]):
+        assert encode_classes([2, 0, 1], 3, names).tolist() == [2, 0, 1]
+    assert encode_classes([True, False], 2, ["False", "True"]).tolist() == [1, 0]
+
+
+def test_held_out_labels_with_numerals_as_names_keep_their_classes(tiny):
+    task = tiny.classifier(labels=["1", "0", "2"])
+    texts = tiny.texts(7)
+    parts = task.split_validation(read_inputs(texts, ["1", "0", "2", "1", "0", "2", "0"]), 0.4)
+    encoded_labels = [task.encode_examples(part.x, part.y).labels.tolist() for part in parts]
+    assert encoded_labels == [[0, 1, 2, 0], [1, 2, 1]]
+    assert len(parts[1].batches(task, BatchOptions())[0]) == 1
 
 
 def test_numbers_features_and_tables_are_not_texts(task):

@@ -11,8 +11,6 @@ import numpy as np
 from lmzoo.common.arguments import is_integer
 from lmzoo.tasks.base.examples import Labels
 
-_MAX_LISTED_CLASSES = 5  # maximum number of classes that a warning names
-
 
 def check_classes(
     num_classes: int | None, labels: Sequence[str] | None, preprocessor: object = None
@@ -134,8 +132,8 @@ def encode_classes(
     Raises:
         TypeError: If `y` is not a list or an array, an entry is neither a number nor a string, or only some entries are
             strings.
-        ValueError: If `y` does not have one class per example, or an entry is not a class of the model; the message
-            names the first such entry.
+        ValueError: If `y` does not have one class per example, an entry is not a class of the model, or a number is
+            also another class's name; the message names the first such entry.
     """
     classes = squeeze_labels(y, "one class for each text")
     holds_numbers = classes.dtype.kind == "O" and all(isinstance(label, numbers.Real) for label in classes)
@@ -155,32 +153,18 @@ def encode_classes(
         "the labels from 0."
     )
     refuse_first((classes < 0) | (classes >= num_classes), classes, problem, place)
+    if labels is not None and classes.dtype != "int32":  # encoded labels, which are encoded again after a split
+        _refuse_ambiguous(classes, labels, place)
     return classes.astype("int32")
 
 
-def describe_missing_classes(training: Mapping[str, int], validation: Mapping[str, int]) -> str:
-    """Return a sentence that names the classes without validation examples, or "" if every class has some.
-
-    A class is not named if it is so rare that a proportional validation set would hold less than one of its examples.
-
-    Args:
-        training: dict from each class to its number of training examples.
-        validation: dict from each class to its number of validation examples.
-    """
-    num_validation_examples = sum(validation.values())
-    num_examples = num_validation_examples + sum(training.values())
-    missing_names = [
-        name
-        for name, count in training.items()
-        if not validation.get(name) and count * num_validation_examples >= num_examples
-    ]
-    if not missing_names:
-        return ""
-    listed_names = ", ".join(f"{name!r:.40}" for name in missing_names[:_MAX_LISTED_CLASSES])
-    if len(missing_names) > _MAX_LISTED_CLASSES:
-        listed_names += f" and {len(missing_names) - _MAX_LISTED_CLASSES} more"
-    noun = "the class" if len(missing_names) == 1 else f"{len(missing_names)} classes:"
-    return f"The validation examples lack {noun} {listed_names}."
+def _refuse_ambiguous(classes: np.ndarray, labels: Sequence[str], place: Callable[[int], str]) -> None:
+    """Raise a ValueError if a class number is also another class's name, such as 0 for the classes "1" and "0"."""
+    digits = {"False": "0", "True": "1"} if classes.dtype == "bool" else {}
+    positions = {digits.get(name, name): i for i, name in enumerate(labels)}
+    named_classes = np.array([positions.get(str(i), i) for i in range(len(labels))])
+    problem = "is the number of one class and the name of another: pass the names of the classes, as strings."
+    refuse_first(named_classes[classes.astype("int32")] != classes, classes, problem, place)
 
 
 def encode_numbers(y: Labels) -> np.ndarray:
