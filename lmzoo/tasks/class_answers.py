@@ -16,7 +16,7 @@ class ClassAnswer(TypedDict):
 
 
 def rank_classes(
-    probabilities: np.ndarray, names: Sequence[str], max_count: int | None = None
+    probabilities: np.ndarray, names: Sequence[str], max_count: int | None = None, threshold: float | None = None
 ) -> list[list[ClassAnswer]]:
     """Return the classes of each example with their probabilities, the most probable first.
 
@@ -24,8 +24,16 @@ def rank_classes(
         probabilities: float (n, C), the probabilities of C classes for n examples.
         names: names of the C classes.
         max_count: int, maximum number of classes for each example; None for all.
+        threshold: float, smallest probability of a returned class; None for all.
     """
-    return [
-        [{"label": names[i], "score": float(row[i])} for i in np.argsort(-row, kind="stable")[:max_count]]
-        for row in probabilities
-    ]
+    ranked_classes = []
+    for row in probabilities:
+        order = np.argsort(-row, kind="stable")[:max_count]
+        scores = row[order].astype("float64")  # the threshold is not rounded to float32
+        if threshold is not None:
+            order = order[scores >= threshold]
+            scores = scores[scores >= threshold]
+        ranked_classes.append(
+            [ClassAnswer(label=names[i], score=score) for i, score in zip(order, scores.tolist(), strict=True)]
+        )
+    return ranked_classes

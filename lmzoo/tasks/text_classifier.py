@@ -220,9 +220,9 @@ class TextClassifier(LongTextTask, TextVectorTask):
         require(threshold == 0.5 or self.multi_label, "threshold", "0.5", threshold, advice)
         logits = self.predict(texts, batch_size=batch_size, verbose=0)  # (n, C)
         scores = sigmoid(logits) if self.multi_label else softmax(logits)
-        ranked_classes = rank_classes(scores, self.class_names, None if self.multi_label else top_k)
         if self.multi_label:
-            return [[answer for answer in row if answer["score"] >= threshold] for row in ranked_classes]
+            return rank_classes(scores, self.class_names, threshold=threshold)
+        ranked_classes = rank_classes(scores, self.class_names, top_k)
         return [classes[0] for classes in ranked_classes] if top_k == 1 else ranked_classes
 
     answers = classify
@@ -242,21 +242,21 @@ class TextClassifier(LongTextTask, TextVectorTask):
         """Return a report that compares sets of classes, with a separate decision for each class of each text."""
         names = self.class_names
         labels: Any = self.encode_labels(y)  # (n, C)
-        actual_sets = [
-            [names[class_number] for class_number in np.flatnonzero(indicators).tolist()] for indicators in labels
-        ]
-        answers: list[Any] = [
-            row for part in parts for row in self.classify(part, batch_size=batch_size, threshold=0.0)
-        ]
-        scores_by_class = [{answer["label"]: answer["score"] for answer in row} for row in answers]
-        predicted_sets = [[name for name, score in row.items() if score >= 0.5] for row in scores_by_class]
-        actual_decisions, predicted_decisions = (
-            [name if name in row else f"not {name}" for row in label_sets for name in names]
-            for label_sets in (actual_sets, predicted_sets)
+        logits = [self.predict(part, batch_size=batch_size, verbose=0) for part in parts]
+        scores = sigmoid(np.concatenate(logits)).astype("float64")  # (n, C)
+        indicators = (labels > 0, scores >= 0.5)  # each (n, C)
+        actual_sets, predicted_sets = (
+            [[names[class_number] for class_number in np.flatnonzero(row).tolist()] for row in rows]
+            for rows in indicators
         )
-        scores = np.array([[row[name] for name in names] for row in scores_by_class]).reshape(-1)
-        decisions = Judged.of_classes(actual_decisions, predicted_decisions, np.maximum(scores, 1 - scores))
-        decisions = replace(decisions, example=np.repeat(np.arange(len(scores_by_class)), len(names)))
+        name_if_true = np.array(names, object)
+        name_if_false = np.array([f"not {name}" for name in names], object)
+        actual_decisions, predicted_decisions = (
+            np.where(rows, name_if_true, name_if_false).reshape(-1).tolist() for rows in indicators
+        )
+        probabilities = np.maximum(scores, 1 - scores).reshape(-1)
+        decisions = Judged.of_classes(actual_decisions, predicted_decisions, probabilities)
+        decisions = replace(decisions, example=np.repeat(np.arange(len(scores)), len(names)))
         return replace(compare_label_sets(actual_sets, predicted_sets, names), judged=decisions)
 
     served_outputs = ("label", "score", "probabilities")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import keras
 import numpy as np
 import pytest
 
 from lmzoo.models import TextClassifier
+from lmzoo.tasks.class_answers import rank_classes
 from lmzoo.training import MicroF1
 from tests.reference.weights import randomise
 
@@ -105,6 +108,40 @@ def test_classify_returns_what_is_probable(task):
     assert [len(answers) for answers in task.classify(TEXTS, threshold=0.0)] == [5] * 7
     assert task.classify(TEXTS, threshold=1.01) == [[]] * 7
     assert task.classify([]) == []
+
+
+def test_classes_with_equal_scores_are_in_the_given_order(task, monkeypatch):
+    monkeypatch.setattr(task, "predict", lambda *_, **__: np.array([[0, 2, 0, 2, -1]], "float32"))
+    (answers,) = task.classify(["good"], threshold=0.5)
+    assert [answer["label"] for answer in answers] == ["sport", "law", "art", "war"]
+    # As a float64, this float32 score is below the threshold, which rounds to the same float32.
+    score = float(np.float32(0.7))
+    assert rank_classes(np.array([[0.7]], "float32"), ["a"], threshold=0.7) == [[]]
+    assert rank_classes(np.array([[0.7]], "float32"), ["a"], threshold=score) == [[{"label": "a", "score": score}]]
+
+
+def test_improbable_classes_take_no_memory(task, monkeypatch):
+    monkeypatch.setattr(task, "predict", lambda *_, **__: np.full((5003, 5), -3, "float32"))
+    tracemalloc.start()
+    answers = task.classify(["good"] * 5003)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert answers == [[]] * 5003
+    assert peak < 2 << 20  # dicts for all classes would take 5 MB
+
+
+def test_reports_make_no_answers_for_improbable_classes(task, monkeypatch):
+    monkeypatch.setattr(task, "classify", None)
+    report = task.compare([TEXTS[:4], TEXTS[4:]], SETS, batch_size=3)
+    probabilities = 1 / (1 + np.exp(-task.predict(TEXTS, verbose=0).astype("float64")))
+    is_predicted = probabilities >= 0.5
+    assert report.scores["exact"] == pytest.approx((is_predicted == MATRIX).all(axis=1).mean())
+    np.testing.assert_array_equal(report.judged.error.reshape(7, 5), is_predicted != MATRIX)
+    np.testing.assert_array_equal(report.judged.example, np.repeat(np.arange(7), 5))
+    np.testing.assert_allclose(
+        report.judged.probability.reshape(7, 5), np.maximum(probabilities, 1 - probabilities), rtol=1e-5
+    )
+    assert report.judged.actual[:5] == ["art", "not sport", "war", "not law", "not sea"]
 
 
 def test_large_logits_do_not_overflow(task, monkeypatch):

@@ -41,11 +41,11 @@ def test_classes_are_compared_in_all_forms():
 def test_label_sets_are_compared_in_all_forms(monkeypatch):
     predicted = [["a", "b"], [], ["b"]]
 
-    def classify(x, batch_size, threshold):
-        return [[{"label": name, "score": 0.2 + 0.5 * (name in predicted[i])} for name in "ab"] for i in x]
+    def predict(x, batch_size, verbose):
+        return np.array([[0.8 if name in predicted[i] else -1.4 for name in "ab"] for i in x], "float32")
 
     task = tiny_task(models.TextClassifier, FAMILY, labels=["a", "b"], multi_label=True)
-    monkeypatch.setattr(task, "classify", classify)
+    monkeypatch.setattr(task, "predict", predict)
     report = task.compare([[0, 1], [2]], [["a"], [], ["b"]], batch_size=4)
     assert report.scores == pytest.approx({"micro_f1": 0.8, "macro_f1": (1 + 2 / 3) / 2, "exact": 2 / 3})
     for labels in ([[b"a"], [], [b"b"]], keras.ops.array([[1, 0], [0, 0], [0, 1]], "int32")):
