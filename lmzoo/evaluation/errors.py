@@ -19,6 +19,7 @@ _MAX_SINGLE_NUMBERS = 8  # up to this many distinct numbers form one group each;
 _MAX_GROUPS = 20  # this many of the most frequent values form one group each; rarer values share a group
 _MISSING = ("", "None", "nan", "NaN", "<NA>", "NaT")
 _NONE = "(none)"
+NOT_JUDGED = "This task has no answers that are right or wrong, which a report of errors needs."
 
 # Names of tables:
 CURVE = "learning curve"
@@ -242,7 +243,7 @@ def _get_judged(report: Report) -> Judged:
         ValueError: If the report has no judged predictions.
     """
     if report.judged is None:
-        raise ValueError("This task has no answers that are right or wrong, which a report of errors needs.")
+        raise ValueError(NOT_JUDGED)
     return report.judged
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import ModuleType
 
 from lmzoo.evaluation.reports import Report
 
@@ -28,11 +29,21 @@ def compare_translations(translations: Sequence[str], references: Sequence[str])
     """
     if len(translations) != len(references):
         raise ValueError(f"Got {len(translations)} translations but {len(references)} references.")
-    try:
-        import sacrebleu
-    except ImportError:
-        raise ImportError("Translations are scored by sacrebleu: pip install 'lmzoo[translation]'.") from None
+    sacrebleu = import_sacrebleu()
     corpora = list(translations), [list(references)]
     return Report(
         {"bleu": float(sacrebleu.corpus_bleu(*corpora).score), "chrf": float(sacrebleu.corpus_chrf(*corpora).score)}
     )
+
+
+def import_sacrebleu() -> ModuleType:
+    """Import sacrebleu, which scores translations.
+
+    Raises:
+        ImportError: If sacrebleu is not installed.
+    """
+    try:
+        import sacrebleu
+    except ImportError:
+        raise ImportError("Translations are scored by sacrebleu: pip install 'lmzoo[translation]'.") from None
+    return sacrebleu

@@ -16,7 +16,7 @@ from lmzoo.data.corpora.sequences import pack_running_text
 from lmzoo.data.corpora.tokenized_documents import group_items
 from lmzoo.errors import ArgumentError
 from lmzoo.evaluation.reports import Report
-from lmzoo.evaluation.translations import compare_translations
+from lmzoo.evaluation.translations import compare_translations, import_sacrebleu
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers.heads import OutputBias
 from lmzoo.registry.family import Family, get_family
@@ -115,6 +115,7 @@ class Seq2SeqLM(TokenLabelsTask):
 
     def measure(self, x: Any, y: Any, batch_size: int, verbose: bool | int | str = "auto") -> dict[str, float]:
         if self.span_corruption is None:
+            import_sacrebleu()  # `compare` needs it, after all sources are translated
             return super().measure(x, y, batch_size, verbose)
         return measure_by_token(self, x, batch_size, verbose)
 

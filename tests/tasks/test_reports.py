@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 
 import keras
@@ -12,6 +13,7 @@ from lmzoo import models
 from lmzoo.analysis import write_report
 from lmzoo.evaluation.reports import Judged, Report
 from lmzoo.families.bert import FAMILY
+from lmzoo.families.marian import FAMILY as MARIAN
 from lmzoo.tasks.base.labels import encode_classes
 from lmzoo.tasks.base.reports import add_optional_tables
 from lmzoo.testing import tiny_examples, tiny_task
@@ -131,6 +133,14 @@ def test_references_of_translations_may_be_arrays():
         models.Seq2SeqLM.compare(task, [["a film"]], None, batch_size=4)
 
 
+def test_a_report_of_translations_needs_sacrebleu_before_all_else(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    task = tiny_task(models.Seq2SeqLM, MARIAN)
+    monkeypatch.setattr(task, "evaluate", None)
+    with pytest.raises(ImportError, match="Translations are scored by sacrebleu: pip install"):
+        task.report((["a film"], ["a plot"]))
+
+
 def test_truncated_words_have_wrong_labels():
     actual = [["NOUN", "VERB"], ["NOUN"]]
     report = models.TokenClassifier.compare(
@@ -241,6 +251,14 @@ def test_a_report_needs_texts(make_examples):
         task.report(features, y)
     with pytest.raises(ValueError, match="needs a label for each text"):
         task.report(x)
+
+
+def test_tasks_without_right_answers_refuse_errors_before_the_evaluation(make_examples, monkeypatch):
+    task, x, _ = make_examples("MaskedLM")
+    monkeypatch.setattr(task, "measure", None)
+    for arguments in ({"errors": True}, {"columns": {"n": [*range(7)]}}):
+        with pytest.raises(ValueError, match=r"This task has no answers that are right or wrong"):
+            task.report(x, **arguments)
 
 
 def test_arguments_are_checked_before_the_evaluation(make_examples, monkeypatch):

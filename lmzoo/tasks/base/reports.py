@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lmzoo.evaluation.errors import LENGTH, add_errors, add_learning_curve, add_slices, check_columns, learning_curve
+from lmzoo.evaluation.errors import (
+    LENGTH,
+    NOT_JUDGED,
+    add_errors,
+    add_learning_curve,
+    add_slices,
+    check_columns,
+    learning_curve,
+)
 from lmzoo.evaluation.reports import Report
 from lmzoo.tasks.base.examples import Texts
 from lmzoo.tasks.inputs import list_rows
@@ -14,16 +22,23 @@ from lmzoo.text.validate_text import clean_texts, collect_warnings
 
 
 def check_optional_tables(
-    x: Texts, errors: bool, columns: Mapping[str, Sequence[Any]] | None, history: Any = None, pairs: bool = True
+    x: Texts,
+    errors: bool,
+    columns: Mapping[str, Sequence[Any]] | None,
+    history: Any = None,
+    pairs: bool = True,
+    judged: bool = True,
 ) -> None:
     """Check the arguments for the optional tables of a report, before the task is evaluated.
 
-    The arguments are the same as for `add_optional_tables`.
+    The arguments are the same as for `add_optional_tables`; and `judged`, whether answers can be right or wrong.
 
     Raises:
         TypeError: If `errors` is True for encoded examples, which hold no texts to show, or a column is not a list.
         ValueError: If `errors` is True and a column is named "length"; see also `add_optional_tables`.
     """
+    if (errors or columns) and not judged:
+        raise ValueError(NOT_JUDGED)
     if errors and isinstance(x, Encoded):
         raise TypeError("Errors are shown with their texts: pass these as they are, not encoded.")
     if errors and columns and LENGTH in columns:

@@ -735,7 +735,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, FollowsWeights, NamedInpu
             raise TypeError(f"A report needs texts in memory, got {type(x).__name__}: `evaluate` takes other data.")
         x = inputs.x
         table_options = {"errors": errors, "columns": columns, "history": history, "pairs": not self.labels_words}
-        check_optional_tables(x, **table_options)
+        check_optional_tables(x, judged=self.needs_labels or y is not None, **table_options)
         metrics = self.measure(x, y if self.needs_labels else None, batch_size, verbose)
         report = self.compare([x], y, batch_size=batch_size, **metrics)
         return add_optional_tables(replace(report, scores={**metrics, **report.scores}), x, **table_options)
