@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.models import MaskedLM, MultipleChoice, QuestionAnswerer, TextClassifier, TokenClassifier
+from lmzoo.models import MaskedLM, MultipleChoice, QuestionAnswerer, Seq2SeqLM, TextClassifier, TokenClassifier
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task
 
@@ -104,6 +104,18 @@ def test_single_batches_check_the_labels_of_token_features():
     )
     weighted = task.train_on_batch(features, named, class_weight={task.labels[2]: 3.0}, return_dict=True)
     assert weighted == pytest.approx(expected, rel=1e-5)
+
+
+def test_single_batches_take_pairs_of_keras_hub():
+    task = tiny_task(Seq2SeqLM, families()["marian"])
+    task.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+    pair = ["the film", "a"], ["a plot", "good"]
+    named = {"encoder_text": pair[0], "decoder_text": pair[1]}
+    expected = task.predict_on_batch(pair)
+    np.testing.assert_array_equal(task.predict_on_batch(named), expected)
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(task(named)), expected, rtol=1e-5, atol=1e-5)
+    losses = [task.test_on_batch(x, return_dict=True)["loss"] for x in (pair, named)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
 def test_a_call_without_texts():

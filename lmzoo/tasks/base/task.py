@@ -860,9 +860,10 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, FollowsWeights, NamedInpu
     def _convert_to_features(self, x: Any) -> Any:
         """Convert texts to the model's inputs, and return anything else unchanged."""
         check_not_symbolic(x, self)
-        if not isinstance(read_inputs(x), TextsInMemory):
+        inputs = read_inputs(x)
+        if not isinstance(inputs, TextsInMemory):
             return x
-        encoded = self.encode_inputs(x)
+        encoded = self.encode_inputs(inputs.x)
         features = self.features(encoded, np.arange(len(encoded)), int(encoded.lengths.max(initial=1)))
         return {**features, **self.extra_features(encoded)}
 
@@ -881,7 +882,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, FollowsWeights, NamedInpu
         inputs = read_inputs(x, y, sample_weight)
         if isinstance(inputs, TokenFeatures):
             return inputs.as_batch(self, class_weight)
-        examples = self.encode_examples(x, y, sample_weight)
+        examples = self.encode_examples(inputs.x, y, sample_weight)
         if class_weight is not None:
             examples = weigh_classes(examples, class_weight)
         lengths = examples.encoded.lengths
