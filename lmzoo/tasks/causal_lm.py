@@ -336,7 +336,7 @@ class CausalLM(TokenLabelsTask):
         return make_perplexity_report(measured["loss"])
 
     def score(
-        self, texts: Iterable[Text] | None = None, batch_size: int = BATCH_SIZE, **unknown: Any
+        self, texts: Iterable[Text] | None = None, batch_size: int | None = BATCH_SIZE, **unknown: Any
     ) -> list[list[TokenScore]]:
         """Return the log-probability of each token in each text, given the tokens before it.
 
@@ -346,7 +346,7 @@ class CausalLM(TokenLabelsTask):
 
         Args:
             texts: strings.
-            batch_size: int, sequences per batch.
+            batch_size: int, sequences per batch; None for 32.
             **unknown: arguments of other libraries, which raise an error with advice.
 
         Returns:
@@ -375,7 +375,7 @@ class CausalLM(TokenLabelsTask):
             scores_by_text.append(scores[unscored_count:])
         return scores_by_text
 
-    def perplexity(self, texts: Iterable[Text], batch_size: int = BATCH_SIZE) -> float:
+    def perplexity(self, texts: Iterable[Text], batch_size: int | None = BATCH_SIZE) -> float:
         """Return the perplexity of texts, the exponential of the mean negative log-probability of their tokens.
 
         The tokens are read in the same windows as in `score`.
@@ -404,7 +404,7 @@ class CausalLM(TokenLabelsTask):
         unconditional_prompt: Text | None = None,
         separator: str = " ",
         top_k: int = 1,
-        batch_size: int = BATCH_SIZE,
+        batch_size: int | None = BATCH_SIZE,
     ) -> list[ClassAnswer] | list[list[ClassAnswer]]:
         """Return the choice that is the most likely continuation of each prompt (Brown et al., 2020).
 
@@ -426,7 +426,7 @@ class CausalLM(TokenLabelsTask):
             separator: string between a prompt and its choice if neither has whitespace there; "" for languages
                 written without spaces.
             top_k: int, number of choices to return for each prompt.
-            batch_size: int, sequences per batch. Choices of one token share the sequence of their prompt.
+            batch_size: int, sequences per batch; None for 32. Choices of one token share the sequence of their prompt.
 
         Returns:
             For each prompt, `{"label": str, "score": float}`, where the score is the softmax over the log-likelihoods
@@ -461,7 +461,7 @@ class CausalLM(TokenLabelsTask):
                 {"unconditional_prompt": [unconditional_prompt]}
             )
         log_likelihoods, token_counts = self._score_choices(
-            named_prompts, cleaned_choices, separator, batch_size
+            named_prompts, cleaned_choices, separator, batch_size or BATCH_SIZE
         )  # both (n, C)
         scores = log_likelihoods / token_counts if reduction == "mean" else log_likelihoods
         if unconditional_prompt is not None:
@@ -519,7 +519,7 @@ class CausalLM(TokenLabelsTask):
         packing = replace(preprocessor.packing, start=str(preprocessor.tokenizer.start_token))
         return Preprocessor(preprocessor.tokenizer, packing, preprocessor.sequence_length)
 
-    def _compute_log_probabilities(self, ids: Sequence[Sequence[int]], batch_size: int) -> list[np.ndarray]:
+    def _compute_log_probabilities(self, ids: Sequence[Sequence[int]], batch_size: int | None) -> list[np.ndarray]:
         """Return the log-probability of each token in each text, 0 for first tokens if there is no start token."""
         check_arguments(batch_size=batch_size)
         self.check_takes_text()
@@ -533,7 +533,10 @@ class CausalLM(TokenLabelsTask):
         max_length = self.text_preprocessor.sequence_length
         compute_scores = compiled_parts["scores"]
         scores = compute_scores(
-            self._make_stateless_model(), [[*start_ids, *text_ids] for text_ids in ids], max_length, batch_size
+            self._make_stateless_model(),
+            [[*start_ids, *text_ids] for text_ids in ids],
+            max_length,
+            batch_size or BATCH_SIZE,
         )
         return [values[len(start_ids) :] for values in scores]
 
@@ -548,7 +551,7 @@ class CausalLM(TokenLabelsTask):
         stop: str | int | Sequence[str | int] | None = (),
         seed: int | None = None,
         stream: bool = False,
-        batch_size: int = BATCH_SIZE,
+        batch_size: int | None = BATCH_SIZE,
         **unknown: Any,
     ) -> Any:
         """Continue prompts with generated text.
@@ -574,7 +577,7 @@ class CausalLM(TokenLabelsTask):
                 `stream` differ from the samples without it.
             stream: whether to return an iterator over lists of text pieces, one for each prompt, as they are generated.
                 Beam search only yields its text at the end.
-            batch_size: int, prompts per batch.
+            batch_size: int, prompts per batch; None for 32.
             **unknown: `inputs`, KerasHub's name of `prompts`; other arguments of other libraries raise an error with
                 advice.
 
@@ -597,6 +600,7 @@ class CausalLM(TokenLabelsTask):
         is_valid = max_new_tokens is None or is_integer(max_new_tokens, 1)
         require(is_valid, "max_new_tokens", "a positive integer", max_new_tokens)
         check_sampling(sampler, temperature, seed, batch_size)
+        batch_size = batch_size or BATCH_SIZE
         tokenizer = None if self.preprocessor is None else self.preprocessor.tokenizer
         vocabulary_size = self.backbone.config.vocabulary_size if tokenizer is None else tokenizer.vocabulary_size
         end_ids, stop_texts = split_stops(stop, vocabulary_size)

@@ -57,7 +57,7 @@ def get_sampler(sampler: str | Sampler) -> Sampler:
     return keras_hub.samplers.get(sampler)
 
 
-def check_sampling(sampler: str | Sampler, temperature: float, seed: int | None, batch_size: int) -> None:
+def check_sampling(sampler: str | Sampler, temperature: float, seed: int | None, batch_size: int | None) -> None:
     """Check the sampling arguments of the methods that generate text.
 
     Raises:

@@ -404,7 +404,7 @@ class Seq2SeqLM(TokenLabelsTask):
         length_penalty: float | None = None,
         max_new_tokens: int | None = None,
         language: str | None = None,
-        batch_size: int = BATCH_SIZE,
+        batch_size: int | None = BATCH_SIZE,
         **unknown: Any,
     ) -> list[str] | Any:
         """Translate texts by beam search, each independently of the others.
@@ -415,7 +415,7 @@ class Seq2SeqLM(TokenLabelsTask):
             length_penalty: float, exponent of the length; the model's by default.
             max_new_tokens: int, maximum number of tokens in a translation; the model's by default.
             language: target language, such as "fra", for a model with several; not for token ids, which hold its code.
-            batch_size: int, texts per batch.
+            batch_size: int, texts per batch; None for 32.
             **unknown: arguments of other libraries, which raise an error with advice.
 
         Returns:
@@ -442,7 +442,7 @@ class Seq2SeqLM(TokenLabelsTask):
         temperature: float = 1.0,
         seed: int | None = None,
         language: str | None = None,
-        batch_size: int = BATCH_SIZE,
+        batch_size: int | None = BATCH_SIZE,
         stop: int | Sequence[int] | None = (),
         **unknown: Any,
     ) -> list[str] | Any:
@@ -462,7 +462,7 @@ class Seq2SeqLM(TokenLabelsTask):
             temperature: float, divisor of the logits.
             seed: int, seed that makes samples repeatable.
             language: target language, such as "fra", for a model with several; not for token ids, which hold its code.
-            batch_size: int, texts per batch.
+            batch_size: int, texts per batch; None for 32.
             stop: token ids that end a target, in addition to the tokenizer's end token; None to also ignore the end
                 token.
             **unknown: `inputs`, KerasHub's name for `texts`; other arguments of other libraries raise an error with
@@ -488,6 +488,7 @@ class Seq2SeqLM(TokenLabelsTask):
         is_valid_language = language is None or isinstance(language, str)
         require(is_valid_language, "language", 'a language code such as "fra", or None', language)
         check_sampling(sampler, temperature, seed, batch_size)
+        batch_size = batch_size or BATCH_SIZE
         tokenizer = None if self.preprocessor is None else self.preprocessor.tokenizer
         vocabulary_size = self.backbone.config.vocabulary_size if tokenizer is None else tokenizer.vocabulary_size
         end_ids, stop_texts = split_stops(stop, vocabulary_size)

@@ -18,6 +18,7 @@ from lmzoo.families.gpt2 import FAMILY
 from lmzoo.models import CausalLM, TextClassifier
 from lmzoo.presets import PresetError
 from lmzoo.presets.converting import convert
+from lmzoo.tasks.generation import TokenGenerator
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task, tiny_texts
 from lmzoo.text import Preprocessor, TextWarning
 from lmzoo.text.probabilities import log_softmax
@@ -239,6 +240,22 @@ def test_a_sequence_length_of_1_leaves_one_token_of_context():
 def test_errors_of_texts_and_models(model, call, error, message):
     with pytest.raises(error, match=message):
         call(model)
+
+
+def test_no_batch_size_is_the_default_one(model, monkeypatch):
+    sizes = []
+
+    def generate(self, prompts, max_new_tokens, sampler, stop_ids, temperature, stream, batch_size, room):
+        sizes.append((len(prompts), batch_size))
+        return [[[] for _ in prompts]]
+
+    monkeypatch.setattr(TokenGenerator, "generate", generate)
+    assert len(model.generate(["the film"] * 37, batch_size=None)) == 37
+    assert sizes == [(32, 32), (5, 32)]
+    assert model.score(TEXTS, batch_size=None) == model.score(TEXTS)
+    assert model.perplexity(TEXTS, batch_size=None) == model.perplexity(TEXTS)
+    choices = ["good", "dull plot"]
+    assert model.classify(TEXTS, choices, batch_size=None) == model.classify(TEXTS, choices)
 
 
 # === GPT, without start and end tokens ===

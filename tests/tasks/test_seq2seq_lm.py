@@ -146,6 +146,18 @@ def test_errors_of_calls(call, message):
         call(tiny_task(Seq2SeqLM, FAMILY))
 
 
+def test_no_batch_size_is_the_default_one(monkeypatch):
+    sizes = []
+
+    def generate(self, prompts, max_new_tokens, sampler, stop_ids, temperature, stream, batch_size, room, source):
+        sizes.append((len(prompts), batch_size))
+        return [[[] for _ in prompts]]
+
+    monkeypatch.setattr(TokenGenerator, "generate", generate)
+    assert len(tiny_task(Seq2SeqLM, FAMILY).translate(["the film"] * 37, batch_size=None)) == 37
+    assert sizes == [(32, 32), (5, 32)]
+
+
 def test_errors_of_the_constructor():
     with pytest.raises(ValueError, match="This BertBackbone reads no source"):
         Seq2SeqLM(tiny_backbone(BERT))
