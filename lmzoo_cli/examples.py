@@ -12,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from lmzoo.common.progress import progress_bar
 from lmzoo.data.examples import ExampleStream, stream
 from lmzoo.data.readers import TableStream, read_choices, read_conll, read_squad, read_table
@@ -110,8 +112,10 @@ def read_texts(
     label_column = _parse_column(columns.label or "label") if labeled else None
     if isinstance(source, Path) and is_several(source):
         text_columns = text_column if pair_column is None else (text_column, pair_column)
-        if labels is not None:  # the class numbers, which also a model without names for its classes takes
-            label_type = {name: class_number for class_number, name in enumerate(labels)}.__getitem__
+        if labels is not None:
+            # Class numbers, which a model without names for its classes also takes; as int32, like encoded labels, they
+            # are not mistaken for names such as "1".
+            label_type = {name: np.int32(class_number) for class_number, name in enumerate(labels)}.__getitem__
         return open_stream(source, columns, text_columns, label_column, label_type, separator)  # type: ignore[return-value]
     return read_table(
         source, text_column, pair_column, label_column, label_type, labels, separator=separator, **columns.file_options
