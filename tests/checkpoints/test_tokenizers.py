@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import lzma
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 
 from lmzoo.checkpoints.tokenizers.files import read_tokenizer, write_tokenizer
 from lmzoo.checkpoints.tokenizers.keras_hub import write_keras_hub_tokenizer
+from lmzoo.errors import PresetError
 from lmzoo.registry.family import families
 from lmzoo.text import (
     BytePairTokenizer,
@@ -22,7 +24,9 @@ from lmzoo.text import (
     SentencePieceTokenizer,
     WordPieceTokenizer,
     WordTokenizer,
+    XlmRobertaTokenizer,
 )
+from lmzoo.text.tokenizers.xlmr_sentencepiece import convert_from_fairseq_ids
 from tests.checkpoints import tokenizer_files as files
 from tests.text.trained import assert_equal_or_tied, comparable_to_transformers
 from tests.text.varied import SOME, sizes
@@ -129,6 +133,27 @@ def test_files_of_fairseq_are_read(tokenizers: dict, texts: list[str], tmp_path:
     reloaded = read_tokenizer(tmp_path, BytePairTokenizer, expected.vocabulary_size)
     assert reloaded.vocabulary == expected.vocabulary
     assert_same_ids(reloaded, files.peer_of(expected), texts)
+
+
+def test_fairseqs_dictionary_must_list_the_pieces_of_the_model(tmp_path: Path) -> None:
+    """CamemBERT's dictionary lists three special tokens again, so that every piece has another id."""
+    tokenizer = XlmRobertaTokenizer.of_words(["good", "film"], 13)
+    (tmp_path / "sentencepiece.bpe.model").write_bytes(convert_from_fairseq_ids(tokenizer.model) or b"")
+    lines = [f"{piece} 7" for piece in tokenizer.vocabulary[4:-1]]
+    repeated = [f"{token} 999999 #fairseq:overwrite" for token in ("<unk>", "<s>", "</s>")]
+    (tmp_path / "dict.txt").write_text("\n".join([*lines, ""]), "utf-8")
+    assert read_tokenizer(tmp_path, XlmRobertaTokenizer).vocabulary == tokenizer.vocabulary
+    for wrong, line, got in (
+        ([*repeated, *lines], 1, "'<unk> 999999'"),
+        ([*lines[:3], *lines[4:]], 4, repr(tokenizer.vocabulary[8])),
+        (lines[:-1], len(lines), "no more lines"),
+        ([*lines, "madeupword0000 0"], len(lines) + 1, "'madeupword0000'"),
+    ):
+        (tmp_path / "dict.txt").write_text("\n".join([*wrong, ""]), "utf-8")
+        with pytest.raises(
+            PresetError, match=rf"dict.txt, line {line}: expected .*, got {re.escape(got)}\. lmzoo supp"
+        ):
+            read_tokenizer(tmp_path, XlmRobertaTokenizer)
 
 
 @pytest.mark.parametrize("write", [files.write_saved, files.write_generic, files.write_old])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
@@ -19,7 +20,9 @@ from lmzoo.checkpoints.tokenizers.format import (
     segmented_packing,
 )
 from lmzoo.checkpoints.tokenizers.sentencepiece_rules import add_clean_up, make_composition_rules, read_clean_up
+from lmzoo.checkpoints.tokenizers.vocabulary_files import read_lines
 from lmzoo.errors import PresetError
+from lmzoo.files.inside import has_file
 from lmzoo.files.preset_files import read_json
 from lmzoo.text import (
     DebertaV3Tokenizer,
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
 
 _SENTINEL = re.compile(r"<extra_id_\d+>")
 _ENDS_OF_TEXTS = ("bos_token", "eos_token")  # in XLNet's vocabulary, but unused
+_DICTIONARY_FILE = "dict.txt"  # fairseq's list of tokens, which determines their ids
 # Patterns of white space that is replaced by one space.
 _SQUEEZED = ({"Regex": " {2,}"}, {"Regex": r"\s{2,}|[\n\r\t]"})
 # Token types in SentencePiece models.
@@ -248,7 +252,10 @@ def _check_normalizer(pipeline: JsonObject, file: Path, types: Sequence[str]) ->
 
 
 class XlmRobertaFormat(_ModelFormat):
-    """The format of `XlmRobertaTokenizer`: a model file with three special tokens, used without ALBERT's clean-up."""
+    """The format of `XlmRobertaTokenizer`: a model file with three special tokens, used without ALBERT's clean-up.
+
+    In fairseq's checkpoints, `dict.txt` determines the ids. It must list the model's pieces as XLM-RoBERTa's does.
+    """
 
     tokenizer = XlmRobertaTokenizer
     files = (("sentencepiece.bpe.model",),)
@@ -256,8 +263,16 @@ class XlmRobertaFormat(_ModelFormat):
     replaces_quotes = False
     special_type = _NORMAL
 
+    def find_files(self, directory: Path) -> list[Path]:
+        """Return the path of the model file and, if the directory holds it, of fairseq's dictionary."""
+        files = super().find_files(directory)
+        return [*files, directory / _DICTIONARY_FILE] if files and has_file(directory, _DICTIONARY_FILE) else files
+
     def read_vocabulary_files(self, files: Sequence[Path]) -> Arguments:
-        return {"model": convert_to_fairseq_ids(files[0].read_bytes())}
+        model = convert_to_fairseq_ids(files[0].read_bytes())
+        if len(files) == 2:
+            _check_dictionary(files[1], model)
+        return {"model": model}
 
     def read_pipeline_settings(self, pipeline: JsonObject, file: Path) -> Arguments:
         for step in _list_normalizer_steps(pipeline):
@@ -280,6 +295,28 @@ class XlmRobertaFormat(_ModelFormat):
         """
         if (model := convert_from_fairseq_ids(tokenizer.model)) is not None:
             (directory / self.files[0][0]).write_bytes(model)
+
+
+def _check_dictionary(file: Path, model: bytes) -> None:
+    """Check that fairseq's dictionary gives the pieces of a SentencePiece model the ids that they have in the model.
+
+    Args:
+        file: Path of the dictionary, whose first line has the id 4.
+        model: Model with fairseq's special tokens.
+
+    Raises:
+        PresetError: If the lines are not the pieces between the special tokens; the message names the first such line.
+    """
+    pieces = [piece.piece for piece in read_model(model).pieces[4:-1]]
+    tokens = [line.rpartition(" ")[0] for line in read_lines(file)]
+    for line_number, (piece, token) in enumerate(itertools.zip_longest(pieces, tokens), 1):
+        if piece != token:
+            raise PresetError(
+                f"{file}, line {line_number}: expected {'no more lines' if piece is None else repr(piece)}, got "
+                f"{'no more lines' if token is None else repr(token)}. lmzoo supports only dictionaries that list the "
+                "pieces of the SentencePiece model from the fourth on, as XLM-RoBERTa's does: with another dictionary, "
+                "such as CamemBERT's, tokens have other ids. Pass `preprocessor=` with a tokenizer that has these ids."
+            )
 
 
 class DebertaV3Format(_ModelFormat):
