@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import keras
 import numpy as np
 import pytest
 
 import lmzoo
+from lmzoo.checkpoints.hugging_face.checkpoint import find_hugging_face
 from lmzoo.errors import PresetError
 from lmzoo.families.marian import FAMILY
+from lmzoo.files.preset_files import JsonFiles
 from lmzoo.layers.embeddings import make_sinusoids
 from lmzoo.models import MarianEncoderBackbone, Seq2SeqLM, StaticEmbedder, TextEmbedder, TokenClassifier
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task, tiny_texts
@@ -113,6 +116,31 @@ def test_search_settings_are_read_from_a_checkpoint(tmp_path, name):
     file.write_text(json.dumps({**config, "num_beams": 0}))
     with pytest.raises(PresetError, match="`num_beams` must be a positive integer, got 0"):
         Seq2SeqLM.from_preset(tmp_path / "hf")
+
+
+def test_generation_settings_that_lmzoo_lacks_give_a_warning(tmp_path):
+    """The settings of published models, which lmzoo writes, give none."""
+    lmzoo.save_checkpoint(tiny_task(Seq2SeqLM, FAMILY), tmp_path, to="hf")
+    file = tmp_path / "generation_config.json"
+    config = json.loads(file.read_text())
+    pad_id = config["pad_token_id"]
+    for changes in ({}, {"repetition_penalty": 1.0, "min_length": 0, "suppress_tokens": [], "do_sample": False}):
+        file.write_text(json.dumps({**config, **changes}))
+        checkpoint = find_hugging_face(JsonFiles(tmp_path))
+        assert checkpoint.get_head_arguments(Seq2SeqLM) == {"num_beams": 4, "length_penalty": 1.0}
+        checkpoint.close()
+    changes = {"no_repeat_ngram_size": 3, "min_length": 5, "forced_bos_token_id": 7, "bad_words_ids": [[pad_id], [11]]}
+    file.write_text(json.dumps({**config, **changes}))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        Seq2SeqLM.from_preset(tmp_path)
+    (message,) = (str(warning.message) for warning in caught if "generation settings" in str(warning.message))
+    assert message.startswith(f"{file}: ignoring generation settings that lmzoo lacks: `forced_bos_token_id` (7), ")
+    assert all(f"`{key}` ({value!r})" in message for key, value in changes.items())
+    file.write_text(json.dumps({**config, "decoder_start_token_id": pad_id + 1}))
+    message = f"`decoder_start_token_id` must be `pad_token_id`, which is {pad_id}, got {pad_id + 1}"
+    with pytest.raises(PresetError, match=message):
+        Seq2SeqLM.from_preset(tmp_path)
 
 
 @pytest.mark.slow

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lmzoo.checkpoints.checkpoint import Checkpoint, StoredHead, read_checkpoint
-from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject, require_value
+from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject, format_keys, require_value
 from lmzoo.checkpoints.engine import TOKEN_TABLE, TRANSPOSED, Layout, Row, Table, canonical_names, torch_modules
 from lmzoo.checkpoints.family_names import Names, names_in_transformers
 from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles
@@ -25,7 +26,7 @@ from lmzoo.checkpoints.hugging_face.heads import (
     put_named_head_first,
     read_classes,
 )
-from lmzoo.checkpoints.hugging_face.keys import HARMLESS_KEYS, RESTRICTED_KEYS
+from lmzoo.checkpoints.hugging_face.keys import HARMLESS_KEYS, RESTRICTED_KEYS, UNSUPPORTED_GENERATION
 from lmzoo.checkpoints.hugging_face.tensorflow import (
     TENSORFLOW_FILES,
     advise_on_weights,
@@ -425,9 +426,33 @@ def _read_output_activation(file: Path, config: JsonObject) -> Arguments:
 
 
 def _read_beam_settings(files: JsonFiles) -> Arguments:
-    """Return the beam search settings from `generation_config.json` or, in older checkpoints, `config.json`."""
+    """Return the beam search settings from `generation_config.json` or, in older checkpoints, `config.json`.
+
+    Other settings that change the generated texts are ignored with a warning.
+
+    Raises:
+        PresetError: If targets begin with another token than the padding token.
+    """
     file_name = "generation_config.json"
-    generation_config = files.read(file_name if (files.directory / file_name).is_file() else CONFIG_FILE)
+    file = files.directory / (file_name if (files.directory / file_name).is_file() else CONFIG_FILE)
+    generation_config = files.read(file.name)
+    pad_id = generation_config.get("pad_token_id", files.read(CONFIG_FILE).get("pad_token_id"))
+    start_id = generation_config.get("decoder_start_token_id")
+    is_valid = None in (pad_id, start_id) or start_id == pad_id
+    require_value(is_valid, file, "decoder_start_token_id", f"`pad_token_id`, which is {pad_id}", start_id)
+    ignored_settings = {
+        key: generation_config[key]
+        for key, values in UNSUPPORTED_GENERATION.items()
+        if key in generation_config and generation_config[key] not in values
+    }
+    if generation_config.get("bad_words_ids") not in (None, [], [[pad_id]]):  # lmzoo never generates padding
+        ignored_settings["bad_words_ids"] = generation_config["bad_words_ids"]
+    if ignored_settings:
+        warnings.warn(
+            f"{file}: ignoring generation settings that lmzoo lacks: {format_keys(ignored_settings)}. Generated texts "
+            "may differ from transformers'.",
+            stacklevel=2,
+        )
     return {
         name: generation_config[name]
         for name in ("num_beams", "length_penalty")

@@ -29,6 +29,30 @@ GENERATION_KEYS = frozenset({
     "return_dict_in_generate", "suppress_tokens", "temperature", "top_k", "top_p", "typical_p",
 })  # fmt: skip
 
+# Generation setting that changes texts and that lmzoo lacks -> the values without effect.
+UNSUPPORTED_GENERATION: dict[str, tuple[object, ...]] = {
+    "begin_suppress_tokens": (None, []),
+    "constraints": (None, []),
+    "diversity_penalty": (None, 0.0),
+    "do_sample": (None, False),
+    "early_stopping": (None, False),
+    "encoder_no_repeat_ngram_size": (None, 0),
+    "encoder_repetition_penalty": (None, 1.0),
+    "exponential_decay_length_penalty": (None,),
+    "force_words_ids": (None, []),
+    "forced_bos_token_id": (None,),
+    "guidance_scale": (None, 1.0),
+    "min_length": (None, 0),
+    "min_new_tokens": (None, 0),
+    "no_repeat_ngram_size": (None, 0),
+    "num_beam_groups": (None, 1),
+    "penalty_alpha": (None, 0.0),
+    "repetition_penalty": (None, 1.0),
+    "sequence_bias": (None, {}, []),
+    "stop_strings": (None, []),
+    "suppress_tokens": (None, []),
+}
+
 HARMLESS_KEYS = frozenset({*_LIBRARY, *_ARCHITECTURE, *_TOKENIZER, *_TASK, *GENERATION_KEYS})
 
 # Key that may change the hidden states -> the values without effect.
