@@ -113,15 +113,17 @@ FAIRSEQ = Layout(
 )
 
 
-def keras_hub_encoder(prefix: str = "") -> KerasHubLayout:
+def keras_hub_encoder(prefix: str = "", embedder: bool = False) -> KerasHubLayout:
     """Return the layout of a fairseq encoder family in KerasHub, which counts positions from 0.
 
     Args:
         prefix: Prefix of the family's class names in KerasHub, or "" to derive it from lmzoo's class names.
+        embedder: Whether KerasHub has an embedder for the family.
     """
     return keras_hub_layout(
         JOINED_EMBEDDINGS,
         transforms={"embeddings/position_embedding/embeddings": skip_rows(2)},
         dense_in_head=True,
+        embedder=embedder,
         prefix=prefix,
     )

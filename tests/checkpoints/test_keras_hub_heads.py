@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import lmzoo
+from lmzoo.checkpoints.family_names import keras_hub_prefix
 from lmzoo.models import Backbone, MaskedLM, TextClassifier, TextEmbedder
 from lmzoo.presets import PresetError
 from lmzoo.presets.converting import save_checkpoint
@@ -39,7 +40,7 @@ def make_peer(keras_hub, tmp_path_factory):
 
     @functools.cache
     def make(name, kind, **arguments):
-        prefix = families()[name].backbone.__name__.removesuffix("Backbone")
+        prefix = keras_hub_prefix(families()[name])
         sizes = {"num_layers": 3, "num_heads": 5, "hidden_dim": 35, "intermediate_dim": 53, "max_sequence_length": 67}
         sizes |= {"embedding_dim": 13} if name == "albert" else {}
         backbone = getattr(keras_hub, f"{prefix}Backbone")(vocabulary_size=131, **sizes)
@@ -153,11 +154,17 @@ def test_embedders_compute_the_same_embeddings(arguments, embedders):
     assert lmzoo.verify(directory)["modules"].startswith(f"Transformer, Pooling ({ours.pooling})")
 
 
-def test_an_embedder_without_a_preprocessor(save_peer, tmp_path):
-    theirs = save_peer("bert", "TextEmbedder", pooling_mode="cls", normalize=False)
-    actual, expected = outputs_of_both(theirs, load(tmp_path, TextEmbedder), padded_batch())
+@pytest.mark.parametrize("name", ["bert", "xlm_roberta"])
+def test_an_embedder_without_a_preprocessor(name, keras_hub, save_peer, tmp_path):
+    theirs = save_peer(name, "TextEmbedder", pooling_mode="cls", normalize=False)
+    ours = load(tmp_path, TextEmbedder)
+    actual, expected = outputs_of_both(theirs, ours, padded_batch())
     assert difference(actual, expected) <= 1e-5
     assert load(tmp_path, TextEmbedder, normalize=True).normalize
+    save_checkpoint(ours, tmp_path / "ours", to="keras_hub")
+    again = keras_hub.TextEmbedder.from_preset(str(tmp_path / "ours"), preprocessor=None)
+    assert (again.pooling_mode, again.normalize) == ("cls", False)
+    assert difference(outputs_of_both(again, ours, padded_batch())[1], expected) <= 1e-5
 
 
 @pytest.mark.quick_cases("{}")

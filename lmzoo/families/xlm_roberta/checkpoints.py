@@ -6,4 +6,4 @@ from lmzoo.checkpoints.family_names import Names
 __all__ = ["FAIRSEQ", "HUGGING_FACE", "KERAS_HUB"]
 
 HUGGING_FACE = transformers_layout(Names("XLMRoberta", "xlm-roberta", "roberta"))
-KERAS_HUB = keras_hub_encoder("XLMRoberta")
+KERAS_HUB = keras_hub_encoder("XLMRoberta", embedder=True)
