@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lmzoo.errors import PresetError
-from lmzoo.models import Backbone, ModernBertBackbone, TextClassifier
+from lmzoo.models import Backbone, MaskedLM, ModernBertBackbone, TextClassifier
 from lmzoo.presets.converting import save_checkpoint
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_task
@@ -176,8 +176,6 @@ def scaled(kind):
         ({"norm_bias": True}, "`norm_bias` must be False, got True"),
         ({"attention_bias": True}, "`attention_bias` must be False, got True"),
         ({"mlp_bias": True}, "`mlp_bias` must be False, got True"),
-        ({"decoder_bias": False}, "`decoder_bias` must be True, got False"),
-        ({"classifier_activation": "silu"}, "`classifier_activation` must be 'gelu', got 'silu'"),
         ({"rope_scaling": {"type": "linear"}}, "`rope_scaling` must be None"),
         ({"rope_parameters": scaled("full_attention")}, r"`rope_parameters\.full_attention` must be .*'default', got"),
         ({"rope_parameters": scaled("sliding_attention")}, r"`rope_parameters\.sliding_attention` must be"),
@@ -193,6 +191,22 @@ def test_unsupported_configurations_are_refused(changes, message, checkpoint, tm
     edit_config(tmp_path, **changes)
     with pytest.raises(PresetError, match=message):
         Backbone.from_preset(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"decoder_bias": False}, "`decoder_bias` must be True, got False"),
+        ({"classifier_activation": "silu"}, "`classifier_activation` must be 'gelu', got 'silu'"),
+        ({"classifier_bias": True}, "`classifier_bias` must be False, got True"),
+    ],
+)
+def test_settings_of_heads_matter_for_tasks_alone(changes, message, tmp_path):
+    save_checkpoint(tiny_task(MaskedLM, FAMILY), tmp_path, to="hf")
+    edit_config(tmp_path, **changes)
+    with pytest.raises(PresetError, match=message):
+        MaskedLM.from_preset(tmp_path)
+    assert isinstance(Backbone.from_preset(tmp_path), ModernBertBackbone)
 
 
 def test_written_ids_of_special_tokens_are_the_tokenizers(tmp_path):

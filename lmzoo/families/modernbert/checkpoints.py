@@ -8,7 +8,12 @@ from typing import Any
 from lmzoo.checkpoints.config_table import ConfigTable, JsonObject, require_value
 from lmzoo.checkpoints.engine import SAME, TRANSPOSED, Row, Transform, keras_layers, torch_modules
 from lmzoo.checkpoints.family_names import Names
-from lmzoo.checkpoints.hugging_face.checkpoint import add_prefixes, hugging_face_layout, own_config_table
+from lmzoo.checkpoints.hugging_face.checkpoint import (
+    PREDICTING_TOKENS,
+    add_prefixes,
+    hugging_face_layout,
+    own_config_table,
+)
 from lmzoo.checkpoints.keras_hub.checkpoint import IGNORED_KEYS, KerasHubLayout, number_first
 from lmzoo.checkpoints.keras_hub.heads import HEAD_IGNORED, HEAD_PREFIX
 from lmzoo.common.arguments import is_integer
@@ -42,6 +47,10 @@ _IGNORED = (
     "layer_types", "reference_compile", "repad_logits_with_grad", "rope_parameters", "sliding_window",
     "sparse_pred_ignore_index", "sparse_prediction",
 )  # fmt: skip
+# Keys that matter only for heads -> the supported values.
+_HEAD_VALUES = {"classifier_activation": ("gelu",), "classifier_bias": (False,)}
+_TOKEN_HEAD_VALUES = {**_HEAD_VALUES, "decoder_bias": (True,)}
+_CLASSIFYING = ("classification", "multiple_choice", "question_answering", "regression", "token_classification")
 # Written as null, since transformers' default ids fit the published vocabulary but possibly no other.
 _TOKEN_IDS = ("bos_token_id", "cls_token_id", "eos_token_id", "pad_token_id", "sep_token_id")
 _PROJECTIONS = ("query", "key", "value")
@@ -148,16 +157,13 @@ HUGGING_FACE = hugging_face_layout(
         allowed={
             "attention_bias": (False,),
             "causal_mask": (False,),
-            "classifier_activation": ("gelu",),
-            "classifier_bias": (False,),
-            "decoder_bias": (True,),
             "mlp_bias": (False,),
             "norm_bias": (False,),
             # transformers does not read the key: positions are always rotary, whatever published files call them.
             "position_embedding_type": ("absolute", "sans_pos", None),
             "rope_scaling": (None,),
         },
-        ignored=_IGNORED,
+        ignored=(*_IGNORED, *_TOKEN_HEAD_VALUES),
         written=dict.fromkeys(_TOKEN_IDS),
     ),
     parts=("embeddings", "layers", "final_norm"),
@@ -184,6 +190,10 @@ HUGGING_FACE = hugging_face_layout(
     },
     masked_lm=("head.dense", "head.norm", "decoder.bias"),
     head_activation="gelu",
+    head_values={
+        **dict.fromkeys(_CLASSIFYING, _HEAD_VALUES),
+        **dict.fromkeys(PREDICTING_TOKENS, _TOKEN_HEAD_VALUES),
+    },
     classifier=_map_head("classifier"),
     tokens=_map_head("classifier"),
     answers=_map_head("span_head"),
