@@ -30,7 +30,7 @@ from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import JsonFiles
 from lmzoo.registry.family import Family, find_families_by_format
 from lmzoo.registry.head_kinds import HasHead, get_task_class
-from lmzoo.text import Preprocessor
+from lmzoo.text import Preprocessor, Tokenizer
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,8 @@ class Checkpoint:
         """Return a preprocessor with the stored tokenizer, packing and sequence length.
 
         Raises:
-            PresetError: If a file is missing, or describes an unsupported tokenizer or packing.
+            PresetError: If a file is missing, or describes an unsupported tokenizer or packing, or if the format's own
+                library would compute other positions; see `check_padding`.
         """
         vocabulary_size = self.arguments.get("vocabulary_size")
         max_characters = self.arguments.get("max_characters", 50)
@@ -159,6 +160,8 @@ class Checkpoint:
         has_segments = self.family.packing.segments
         uses_segments = packing.segments and (has_segments or self.arguments.get("num_segments", 0) > 1)
         packing = dataclasses.replace(packing, segments=uses_segments, zero_segments=has_segments and not uses_segments)
+        advice = "Load the backbone alone, or pass `preprocessor=` to use lmzoo's positions."
+        check_padding(tokenizer, self.layout, advice)
         max_positions = self.arguments.get("max_sequence_length", 512)
         limit = self.sequence_length
         sequence_length = (
@@ -269,6 +272,32 @@ class Checkpoint:
             names = [name for name, tensor_reason in loading_plan.left_out.items() if tensor_reason == reason]
             entries[f"not read: {reason}"] = f"{len(names)}: {_abbreviate(names)}"
         return entries
+
+
+def check_padding(tokenizer: Tokenizer, layout: Layout, advice: str) -> None:
+    """Check that a tokenizer has the padding id that the format's own library needs to compute positions.
+
+    In RoBERTa and similar models, transformers does not count tokens with the id `pad_token_id` as positions, whereas
+    lmzoo counts all tokens that are not masked.
+
+    Args:
+        tokenizer: Tokenizer of the model.
+        layout: Layout of the checkpoint.
+        advice: Last sentences of the error message.
+
+    Raises:
+        PresetError: If the padding token has another id.
+    """
+    allowed_ids = layout.config.allowed.get("pad_token_id")
+    if allowed_ids is None:
+        return
+    pad_id: Any = next(iter(allowed_ids))
+    if tokenizer.pad_id != pad_id:
+        raise PresetError(
+            f"The format {layout.name!r} requires the padding token at id {pad_id}, but {tokenizer.pad_token!r} has id "
+            f"{tokenizer.pad_id}: there, texts with {tokenizer.id_to_token(pad_id)!r} would get other positions. "
+            f"{advice}"
+        )
 
 
 def _abbreviate(names: list[str]) -> str:

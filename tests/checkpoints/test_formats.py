@@ -271,6 +271,23 @@ def test_keras_hub_backbones_compute_the_same(name, tmp_path):
     check_keras_hub(ours, keras_hub.models.Backbone.from_preset(str(tmp_path / "ours")))
 
 
+@pytest.mark.parametrize("name", ["roberta", "xlm_roberta"])
+def test_the_only_segment_becomes_part_of_keras_hubs_positions(name, tmp_path):
+    """Every model of transformers has a segment, and KerasHub's models have none."""
+    keras_hub = pytest.importorskip("keras_hub")
+    ours = tiny_backbone(families()[name], num_segments=1)
+    randomise(ours)
+    save_checkpoint(ours, tmp_path, to="keras_hub")
+    batch = {**padded_batch(), "segment_ids": np.zeros_like(padded_batch()["segment_ids"])}
+    real = batch["padding_mask"] > 0
+    expected = np.asarray(run(ours, {key: batch[key] for key in ours.input})["sequence_output"])
+    theirs = keras_hub.models.Backbone.from_preset(str(tmp_path))
+    assert difference(to_numpy(theirs({key: batch[key] for key in theirs.input}))[real], expected[real]) <= 1e-5
+    assert Backbone.from_preset(tmp_path).config.num_segments == 0
+    with pytest.raises(PresetError, match="cannot express `num_segments=2`"):
+        save_checkpoint(tiny_backbone(families()[name], num_segments=2), tmp_path / "two", to="keras_hub")
+
+
 def test_keras_hubs_files_may_hold_bfloat16(backbone_of, tmp_path):
     backbone = backbone_of("bert", **EXPRESSIBLE["bert", "keras_hub"])
     save_checkpoint(backbone, tmp_path, to="keras_hub")
