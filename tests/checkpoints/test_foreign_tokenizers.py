@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 from lmzoo.checkpoints.tokenizers.files import read_tokenizer, read_tokenizer_and_packing, write_tokenizer
+from lmzoo.checkpoints.tokenizers.keras_hub import write_keras_hub_tokenizer
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import JsonFiles
-from lmzoo.models import CausalLM, TextClassifier
+from lmzoo.models import Backbone, CausalLM, TextClassifier
 from lmzoo.presets.converting import save_checkpoint
 from lmzoo.registry.family import families
+from lmzoo.testing import tiny_backbone
 from lmzoo.text import (
     BytePairTokenizer,
     CharacterPairTokenizer,
@@ -25,10 +27,10 @@ from lmzoo.text import (
     WordPieceTokenizer,
     XlmRobertaTokenizer,
 )
-from lmzoo.text.tokenizers.bpe import ONLY_END_OF_TEXT
+from lmzoo.text.tokenizers.bpe import END_OF_TEXT, ONLY_END_OF_TEXT
 from lmzoo.text.tokenizers.xlmr_sentencepiece import convert_to_fairseq_ids
 from tests.checkpoints.model_files import LABELS, peer
-from tests.checkpoints.tokenizer_files import CONFIG, PIPELINE, all_texts, edit_json, put, write_json
+from tests.checkpoints.tokenizer_files import CONFIG, PIPELINE, all_texts, edit_json, put, write_json, write_vocabulary
 from tests.text.trained import train_byte_pairs, train_xlm_roberta
 
 transformers = pytest.importorskip("transformers")
@@ -181,6 +183,45 @@ def test_a_gpt2_with_berts_tokenizer(tmp_path: Path, named: bool) -> None:
     assert_same_rows(CausalLM.from_preset(tmp_path / "ours").preprocessor, theirs, texts)
 
 
+# === Special tokens ===
+
+
+def test_a_padding_token_without_the_id_of_transformers_is_refused(tmp_path: Path) -> None:
+    """transformers would give no position to the start token, which has the id of padding there."""
+    family = families()["roberta"]
+    words = BytePairTokenizer.of_words(["film"], family.tiny.vocabulary_size)
+    start, pad, *others = words.vocabulary
+    save_checkpoint(tiny_backbone(family), tmp_path, to="hf")
+    write_tokenizer(BytePairTokenizer([pad, start, *others], words.merges), tmp_path, 17)
+    message = r"requires the padding token at id 1, but '<pad>' has id 0.*'<s>' would .*Load the backbone alone, or"
+    with pytest.raises(PresetError, match=message):
+        TextClassifier.from_preset(tmp_path, num_classes=3)
+    preprocessor = Preprocessor(words, family.packing, 17)
+    task = TextClassifier.from_preset(tmp_path, num_classes=3, preprocessor=preprocessor)
+    assert type(task.backbone) is type(Backbone.from_preset(tmp_path))
+
+
+def test_a_gpt2_with_its_own_start_and_end_tokens(tmp_path: Path) -> None:
+    words = BytePairTokenizer.of_words(["film"], 277, **ONLY_END_OF_TEXT)
+    peer("gpt2", "LMHeadModel", tmp_path, vocab_size=280)
+    write_vocabulary(tmp_path, words)
+    write_json(tmp_path / "added_tokens.json", {"<BOS>": 277, "<EOS>": 278, "<PAD>": 279})
+    unknown = {"content": END_OF_TEXT, "single_word": False, "lstrip": False, "rstrip": False, "normalized": True}
+    roles = {"bos_token": "<BOS>", "eos_token": "<EOS>", "unk_token": unknown, "pad_token": "<PAD>"}
+    write_json(tmp_path / "special_tokens_map.json", roles)
+    task = CausalLM.from_preset(tmp_path)
+    packing = Packing("", "<EOS>", ("<EOS>",), segments=False)
+    save_checkpoint(task, tmp_path / "ours", to="hf")
+    for loaded in (task, CausalLM.from_preset(tmp_path / "ours")):
+        tokenizer = loaded.preprocessor.tokenizer
+        tokens = (tokenizer.start_token, tokenizer.end_token, tokenizer.unk_token, tokenizer.pad_token)
+        assert tokens == ("<BOS>", "<EOS>", END_OF_TEXT, "<PAD>")
+        ids = [277, words.token_to_id("Ġfilm"), words.token_to_id(END_OF_TEXT), 278]
+        assert tokenizer.tokenize([f"<BOS> film{END_OF_TEXT}<EOS>"]) == [ids]
+        assert loaded.preprocessor.packing == packing
+    assert json.loads((tmp_path / "ours" / CONFIG).read_text("utf-8"))["tokenizer_class"] == "GPT2Tokenizer"
+
+
 # === Packing ===
 
 CLS, SEP = {"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"SpecialToken": {"id": "[SEP]", "type_id": 0}}
@@ -262,6 +303,7 @@ def test_the_class_packs_whatever_tokenizer_json_says(tmp_path: Path) -> None:
         (template([CLS, CLS, A], [CLS, CLS, A, B]), "packs texts as '.CLS. .CLS. .A' and .* which lmzoo does not"),
         (template([A, SEP], [A, SEP, B]), "packs texts as '.A .SEP.' and '.A .SEP. .B', which lmzoo does not support"),
         (template([A], [B, A]), "packs texts as '.A' and '.B .A'"),
+        (template([CLS, A], [CLS, A, {"SpecialToken": {"id": "[CLS]", "type_id": 1}}, B]), "which lmzoo does not"),
         ({"type": "BertProcessing", "sep": ["[SEP]", 4], "cls": ["[CLS]", 2]}, "gives '.SEP.' the id 4, which is not"),
         ({"type": "Invented"}, "the `post_processor` is a 'Invented', which lmzoo does not support"),
     ],
@@ -272,6 +314,35 @@ def test_unsupported_packings_are_refused(tmp_path: Path, processor: Any, messag
     edit_json(tmp_path / PIPELINE, put(post_processor=processor))
     with pytest.raises(PresetError, match=message):
         read_tokenizer_and_packing(JsonFiles(tmp_path), families()["bert"])
+
+
+def test_segments_have_no_effect_in_decoders(tmp_path: Path) -> None:
+    """transformers 5 gives the start token of a pair's second text the segment 1."""
+    write_tokenizer(BytePairTokenizer.of_words(["film"], 277, **ONLY_END_OF_TEXT), tmp_path, 64, "GPT2Tokenizer")
+    start, second_start = ({"SpecialToken": {"id": END_OF_TEXT, "type_id": segment}} for segment in (0, 1))
+    id = read_tokenizer(tmp_path, BytePairTokenizer).token_to_id(END_OF_TEXT)
+    processor = template([start, A], [start, A, second_start, B])
+    processor["special_tokens"] = {END_OF_TEXT: {"id": END_OF_TEXT, "ids": [id], "tokens": [END_OF_TEXT]}}
+    edit_json(tmp_path / PIPELINE, put(post_processor=processor))
+    _, packing = read_tokenizer_and_packing(JsonFiles(tmp_path), families()["gpt2"])
+    assert packing == Packing(END_OF_TEXT, "", (END_OF_TEXT,), segments=False)
+
+
+@pytest.mark.tf_only
+def test_a_bert_of_keras_hub_with_xlm_robertas_tokenizer(published: bytes, tmp_path: Path) -> None:
+    keras_hub = pytest.importorskip("keras_hub").models
+    write_keras_hub_tokenizer(XlmRobertaTokenizer(published), tmp_path, "XLMRobertaTokenizer")
+    preprocessor = Preprocessor(*read_tokenizer_and_packing(JsonFiles(tmp_path), families()["bert"]), 23)
+    theirs = keras_hub.BertTextEmbedderPreprocessor(keras_hub.XLMRobertaTokenizer(published), sequence_length=23)
+    for inputs in (["Un café", "a film"], (["Un café", "a film"], ["The film", "a"])):
+        expected = {name: np.asarray(values) for name, values in theirs(x=inputs).items()}
+        real = expected["padding_mask"].astype(bool)
+        rows = preprocessor(inputs)
+        for name in ("token_ids", "segment_ids"):
+            values = np.asarray(rows[name])
+            np.testing.assert_array_equal(values[np.asarray(rows["padding_mask"]) > 0], expected[name][real])
+    with pytest.raises(PresetError, match="is of a XlmRobertaTokenizer, but the model needs a BytePairTokenizer"):
+        read_tokenizer_and_packing(JsonFiles(tmp_path), families()["roberta"])
 
 
 # === Byte-level BPE ===

@@ -23,6 +23,7 @@ from lmzoo.checkpoints.sentence_transformers.modules import (
     read_head,
     read_modules,
 )
+from lmzoo.checkpoints.tokenizers.classes import get_family_packing
 from lmzoo.checkpoints.torch_activations import read_activation
 from lmzoo.common.arguments import is_integer
 from lmzoo.errors import PresetError
@@ -124,7 +125,7 @@ class SentenceCheckpoint:
         base = self.transformer.preprocessor()
         packing = base.packing
         tokenizer = _make_lowercase(base.tokenizer, self.directory) if self.do_lower_case else base.tokenizer
-        is_default = packing == self.transformer.family.packing
+        is_default = packing == get_family_packing(self.transformer.family, tokenizer)
         if is_default and getattr(self.backbone_class, "causal", False):
             packing = dataclasses.replace(packing, end="")  # transformers adds no special tokens for decoders
         return Preprocessor(tokenizer, packing, base.sequence_length)

@@ -13,6 +13,7 @@ from lmzoo.checkpoints.formats.tensor_file import Arrays
 from lmzoo.checkpoints.sentence_transformers.checkpoint import LENGTH_FILES, SETTINGS_FILE
 from lmzoo.checkpoints.sentence_transformers.modules import LAYER_CLASSES, MAX_MODULES, MODULES_FILE, POOLING_MODES
 from lmzoo.checkpoints.tokenizers.classes import SETTINGS_FILE as TOKENIZER_SETTINGS_FILE
+from lmzoo.checkpoints.tokenizers.classes import get_family_packing
 from lmzoo.checkpoints.torch_activations import write_activation
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import CONFIG_FILE, read_json, write_json
@@ -55,16 +56,14 @@ def check_embedder(model: Any, preprocessor: Preprocessor | None, to: str) -> No
             raise PresetError("The format 'hf' can express `truncate` only at the end of a `projection`.")
         if layer["kind"] == "dense":
             write_activation(layer["activation"])
-    is_default = preprocessor is not None and preprocessor.packing.end == get_family(model.backbone).packing.end
-    if (
-        preprocessor is not None
-        and is_default
-        and getattr(model.backbone, "causal", False)
-        and preprocessor.packing.end
-    ):
+    if preprocessor is None:
+        return
+    end = preprocessor.packing.end
+    is_default = end == get_family_packing(get_family(model.backbone), preprocessor.tokenizer).end
+    if end and is_default and getattr(model.backbone, "causal", False):
         raise PresetError(
-            f"The format 'hf' cannot express {preprocessor.packing.end!r} at the end of a text, since tokenizers of "
-            f'decoders add no special tokens there: pass a `preprocessor=` whose packing has `end=""`.'
+            f"The format 'hf' cannot express {end!r} at the end of a text, since tokenizers of decoders add no special "
+            'tokens there: pass a `preprocessor=` whose packing has `end=""`.'
         )
 
 

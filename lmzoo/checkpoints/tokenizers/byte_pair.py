@@ -120,14 +120,19 @@ class BytePairFormat(_MergesFormat[BytePairTokenizer]):
         text_tokens = {token.content for token in tokenizer.text_tokens}
         backend.add_special_tokens([token for token in tokenizer.special_tokens if token not in text_tokens])
         backend.decoder = decoders.ByteLevel()
-        start = tokenizer.start_token
-        end = tokenizer.end_token
-        if start and end and start != end:  # GPT-2 has one token for both, and adds none to texts
-            end_pair, start_pair = ((token, tokenizer.token_to_id(token)) for token in (end, start))
+        if (packing := self.packing(tokenizer)) is not None:
+            end_pair, start_pair = ((token, tokenizer.token_to_id(token)) for token in (packing.end, packing.start))
             backend.post_processor = processors.RobertaProcessing(
                 end_pair, start_pair, trim_offsets=True, add_prefix_space=tokenizer.add_prefix_space
             )
         return backend
+
+    def packing(self, tokenizer: BytePairTokenizer) -> Packing | None:
+        start = tokenizer.start_token
+        end = tokenizer.end_token
+        if not (start and end and start != end):  # GPT-2 has one token for both, and adds none to texts
+            return None
+        return Packing(start, end, (end, end), segments=False)
 
     def to_keras_hub(self, tokenizer: BytePairTokenizer, name: str) -> tuple[Arguments, Tokenizer]:
         if tokenizer.add_prefix_space:
@@ -150,10 +155,13 @@ class NormalizedBytePairFormat(BytePairFormat):
 
     def pipeline(self, tokenizer: BytePairTokenizer) -> tokenizers.Tokenizer:
         backend = super().pipeline(tokenizer)
-        if tokenizer.start_token and tokenizer.end_token:
-            packing = replace(segmented_packing(tokenizer), segments=False)
+        if (packing := self.packing(tokenizer)) is not None:
             backend.post_processor = self.processor(packing, tokenizer)
         return backend
+
+    def packing(self, tokenizer: BytePairTokenizer) -> Packing | None:
+        has_both_tokens = tokenizer.start_token and tokenizer.end_token
+        return replace(segmented_packing(tokenizer), segments=False) if has_both_tokens else None
 
     def processor(self, packing: Packing, tokenizer: BytePairTokenizer) -> PostProcessor:
         """Return the post-processor that applies a packing and trims offsets, as lmzoo's tokenizer does."""

@@ -67,6 +67,17 @@ def get_family_class(family: Family) -> TokenizerClass:
     return TokenizerClass(name, family.tokenizer, family.special_tokens, packing, packs)
 
 
+def get_family_packing(family: Family, tokenizer: Tokenizer) -> Packing:
+    """Return a family's packing, for a decoder's own tokenizer with the end token that the tokenizer has."""
+    packing = family.packing
+    end = tokenizer.end_token
+    is_decoder = bool(getattr(family.backbone, "causal", False))
+    if not (is_decoder and type(tokenizer) is family.tokenizer and packing.end and end):
+        return packing
+    between = tuple(end if token == packing.end else token for token in packing.between)
+    return dataclasses.replace(packing, end=end, between=between)
+
+
 def list_tokenizer_classes() -> dict[str, TokenizerClass]:
     """Return the supported tokenizer classes by name, beginning with families that use the default special tokens."""
     classes: dict[str, TokenizerClass] = {}
@@ -178,7 +189,7 @@ def find_class_with_packing(tokenizer: Tokenizer, packing: Packing, family: Fami
     if (
         family_class.name
         and family_class.tokenizer is type(tokenizer)
-        and packing in (family_class.packing, family.packing)
+        and packing in (family_class.packing, get_family_packing(family, tokenizer))
     ):
         return family_class
     packings = [packing] if family.packing.segments else [packing, dataclasses.replace(packing, segments=True)]

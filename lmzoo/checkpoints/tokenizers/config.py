@@ -23,6 +23,7 @@ from lmzoo.text import AddedToken, SpecialTokens, Tokenizer
 
 _NAMES_FILE = "special_tokens_map.json"
 _ADDED_FILE = "added_tokens.json"
+_ENDS_OF_TEXTS = ("bos_token", "eos_token")
 _MORE_TOKENS = ("additional_special_tokens", "extra_special_tokens")
 
 
@@ -110,22 +111,25 @@ def read_sequence_length(files: JsonFiles, positions: int) -> int:
     return int(min(limit, positions))  # 1e30 stands for no limit
 
 
-def read_tokens(files: JsonFiles, tokenizer: Tokenizer, pipeline: JsonObject | None) -> Arguments:
+def read_tokens(
+    files: JsonFiles, tokenizer: Tokenizer, pipeline: JsonObject | None, is_decoder: bool = False
+) -> Arguments:
     """Return the constructor arguments for the special and added tokens in the files.
 
     Args:
         files: JSON files of the checkpoint.
         tokenizer: Tokenizer without these arguments. Tokens that it already treats as the files say are omitted.
         pipeline: Content of tokenizer.json, or None if the file is missing.
+        is_decoder: Whether the tokenizer is a decoder's, which may have other start and end tokens than its class.
 
     Raises:
         PresetError: If a token is not supported or has a different id or role; the message names the first such token.
     """
     format = get_format(type(tokenizer))
     class_name = type(tokenizer).__name__
-    expected = {
-        attribute: getattr(tokenizer, tokenizer_attribute) for attribute, tokenizer_attribute in format.tokens.items()
-    }
+    adopted_attributes = {*_ENDS_OF_TEXTS} & format.tokens.keys() if is_decoder else set()
+    fixed_attributes = format.tokens.keys() - adopted_attributes
+    expected = {attribute: getattr(tokenizer, format.tokens[attribute]) for attribute in fixed_attributes}
     ids_by_token = {token: id for id, token in enumerate(tokenizer.vocabulary)}
     default_tokens = {token.content: token for token in tokenizer.text_tokens}
     symbols = format.symbols(tokenizer)
@@ -138,6 +142,10 @@ def read_tokens(files: JsonFiles, tokenizer: Tokenizer, pipeline: JsonObject | N
         content = str(flags.get("content"))
         if tokenizer.mask_token is None and content == type(tokenizer).mask_token and content not in ids_by_token:
             continue  # transformers adds it, and the model has no embedding for it
+        if attribute in adopted_attributes:
+            role = format.tokens[attribute]
+            roles[role] = content
+            expected |= {name: content for name in fixed_attributes if format.tokens[name] == role}
         if content != (expected_content := expected.get(attribute) or content):
             raise PresetError(f"{file}: the {attribute} is {content!r}, but a {class_name} has {expected_content!r}.")
         if id is not None and content in ids_by_token and ids_by_token[content] != id:
@@ -162,8 +170,8 @@ def read_tokens(files: JsonFiles, tokenizer: Tokenizer, pipeline: JsonObject | N
             added_tokens[content] = _make_added_token(flags, is_special, added_tokens.get(content))
             if id is not None:
                 new_ids.setdefault(content, (id, file))
-            if (role := format.tokens.get(attribute)) is not None:
-                roles[role] = content
+            if attribute in format.tokens:
+                roles[format.tokens[attribute]] = content
     if mentioned_symbols.keys() != symbols:  # transformers adds all symbols or none, so people added these
         added_tokens |= mentioned_symbols
     elif mentioned_symbols:
@@ -172,9 +180,11 @@ def read_tokens(files: JsonFiles, tokenizer: Tokenizer, pipeline: JsonObject | N
             "SentencePiece sees them. In lmzoo, SentencePiece sees whole texts, as in ALBERT's pre-training.",
             stacklevel=2,
         )
-    if not added_tokens:
-        return {}
-    return {**roles, "added_tokens": _sort_by_id(added_tokens, new_ids, ids_by_token, tokenizer.vocabulary_size)}
+    arguments = {role: token for role, token in roles.items() if token != getattr(tokenizer, role)}
+    if added_tokens:
+        vocabulary_size = tokenizer.vocabulary_size
+        arguments["added_tokens"] = _sort_by_id(added_tokens, new_ids, ids_by_token, vocabulary_size)
+    return arguments
 
 
 def find_file_that_adds(token: str, files: JsonFiles) -> Path:

@@ -19,10 +19,11 @@ from lmzoo.checkpoints.tokenizers.classes import (
     find_class,
     find_tokenizer_classes,
     get_family_class,
+    get_family_packing,
     list_tokenizer_classes,
 )
 from lmzoo.checkpoints.tokenizers.config import find_file_that_adds, read_roles, read_settings, read_tokens
-from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE, TokenizerFormat
+from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE, TokenizerFormat, segmented_packing
 from lmzoo.checkpoints.tokenizers.formats import get_format
 from lmzoo.checkpoints.tokenizers.keras_hub import read_keras_hub_tokenizer
 from lmzoo.checkpoints.tokenizers.packing import read_packing
@@ -48,12 +49,14 @@ class _Stored(NamedTuple):
         file: Path of the vocabulary file, for messages.
         peer: Class in transformers, or None for files of other libraries.
         pipeline: Content of transformers' tokenizer.json, or None if the file is missing.
+        packing: Packing in KerasHub if the tokenizer is of another family's class, else None.
     """
 
     tokenizer: Tokenizer
     file: Path
     peer: TokenizerClass | None = None
     pipeline: JsonObject | None = None
+    packing: Packing | None = None
 
 
 def read_tokenizer(
@@ -109,7 +112,7 @@ def read_tokenizer_and_packing(
     family_class = get_family_class(family)
     stored_tokenizer = _read_stored_tokenizer(files, family_class, vocabulary_size, max_characters)
     if stored_tokenizer.peer is None:
-        return stored_tokenizer.tokenizer, family.packing
+        return stored_tokenizer.tokenizer, stored_tokenizer.packing or family.packing
     with add_file_to_errors(files.directory / PIPELINE_FILE):
         packing = read_packing(
             files, stored_tokenizer.peer, family_class, stored_tokenizer.tokenizer, stored_tokenizer.pipeline
@@ -119,7 +122,7 @@ def read_tokenizer_and_packing(
         and not packing.overhead(pair=True)
         and family_class.packing == NO_PACKING
     ):
-        return stored_tokenizer.tokenizer, family.packing
+        return stored_tokenizer.tokenizer, get_family_packing(family, stored_tokenizer.tokenizer)
     return stored_tokenizer.tokenizer, packing
 
 
@@ -273,11 +276,14 @@ def _read_subword_tokenizer(files: JsonFiles, family_class: TokenizerClass) -> _
     tokenizer = get_format(type(keras_hub_tokenizer)).of_keras_hub(
         keras_hub_tokenizer, lambda: _guess_lowercase(files, file, keras_hub_tokenizer)
     )
-    if type(tokenizer) not in (family_class.tokenizer, get_format(family_class.tokenizer).alternative):
+    if type(tokenizer) in (family_class.tokenizer, get_format(family_class.tokenizer).alternative):
+        return _Stored(tokenizer, file)
+    if not (family_class.packing.segments and tokenizer.start_token and tokenizer.end_token):
         raise PresetError(
             f"{file} is of a {type(tokenizer).__name__}, but the model needs a {family_class.tokenizer.__name__}."
         )
-    return _Stored(tokenizer, file)
+    # As in KerasHub, where the preprocessor packs texts with the tokenizer's start and end tokens.
+    return _Stored(tokenizer, file, packing=segmented_packing(tokenizer))
 
 
 def _read_transformers_tokenizer(
@@ -285,7 +291,8 @@ def _read_transformers_tokenizer(
 ) -> _Stored:
     tokenizer_class = find_class(files, family_class, pipeline)
     tokenizer_format = get_format(tokenizer_class.tokenizer)
-    if family_class.packing != NO_PACKING:  # decoders have the special tokens of their family
+    is_decoder = family_class.packing == NO_PACKING
+    if not is_decoder:  # decoders have the special tokens of their family
         special_tokens: Any = {**tokenizer_class.special_tokens, **read_roles(files, tokenizer_format)}
         tokenizer_class = dataclasses.replace(tokenizer_class, special_tokens=special_tokens)
     file, vocabulary = _find_vocabulary(files.directory, tokenizer_class, family_class, pipeline)
@@ -305,7 +312,7 @@ def _read_transformers_tokenizer(
         if "lowercase" in tokenizer.get_config() and "lowercase" not in settings:
             arguments["lowercase"] = _guess_lowercase(files, file, tokenizer)
             tokenizer = tokenizer_format.tokenizer(**arguments)
-        if token_arguments := read_tokens(files, tokenizer, pipeline):
+        if token_arguments := read_tokens(files, tokenizer, pipeline, is_decoder):
             tokenizer = tokenizer_format.tokenizer(**{**arguments, **token_arguments})
     return _Stored(tokenizer, file, tokenizer_class, pipeline)
 

@@ -57,7 +57,8 @@ def read_packing(
         if any(flags) and not has_fixed_packing:
             packing = _make_packing(tokenizer, *flags)
     else:
-        stored_packing = _convert_processor(pipeline.get("post_processor"), tokenizer, file)
+        is_decoder = family_class.packing == NO_PACKING  # so that segments have no effect
+        stored_packing = _convert_processor(pipeline.get("post_processor"), tokenizer, file, not is_decoder)
         if not has_fixed_packing:
             packing = stored_packing or NO_PACKING
         elif stored_packing is not None and dataclasses.replace(stored_packing, segments=packing.segments) != packing:
@@ -81,8 +82,14 @@ def _make_packing(tokenizer: Tokenizer, adds_start: bool, adds_end: bool) -> Pac
     )
 
 
-def _convert_processor(processor: Any, tokenizer: Tokenizer, file: Path) -> Packing | None:
+def _convert_processor(processor: Any, tokenizer: Tokenizer, file: Path, has_segments: bool) -> Packing | None:
     """Return the packing of a `post_processor`, or None if it adds neither special tokens nor segments.
+
+    Args:
+        processor: Content of `post_processor`.
+        tokenizer: Tokenizer read from the files.
+        file: Path of `tokenizer.json`, for messages.
+        has_segments: Whether models of the family may distinguish segments. If not, segments are ignored.
 
     Raises:
         PresetError: If the processor is not supported, or its token ids differ from the vocabulary's.
@@ -91,7 +98,10 @@ def _convert_processor(processor: Any, tokenizer: Tokenizer, file: Path) -> Pack
         return None
     processor_type = processor.get("type")
     if processor_type == "Sequence":
-        packings = [_convert_processor(inner_processor, tokenizer, file) for inner_processor in processor["processors"]]
+        packings = [
+            _convert_processor(inner_processor, tokenizer, file, has_segments)
+            for inner_processor in processor["processors"]
+        ]
         return next((packing for packing in packings if packing is not None), None)
     if processor_type == "ByteLevel":  # it only trims offsets
         return None
@@ -100,14 +110,16 @@ def _convert_processor(processor: Any, tokenizer: Tokenizer, file: Path) -> Pack
             _check_id(tokenizer, token, id, file)
         start = processor["cls"][0]
         end = processor["sep"][0]
-        has_segments = processor_type == "BertProcessing"
-        return Packing(start, end, (end,) if has_segments else (end, end), segments=has_segments)
+        is_bert = processor_type == "BertProcessing"
+        return Packing(start, end, (end,) if is_bert else (end, end), segments=is_bert)
     if processor_type != "TemplateProcessing":
         raise PresetError(f"{file}: the `post_processor` is a {processor_type!r:.60}, which lmzoo does not support.")
     for token in processor["special_tokens"].values():
         for content, id in zip(token["tokens"], token["ids"], strict=True):
             _check_id(tokenizer, content, id, file)
     single_items, pair_items = (_list_items(processor, key) for key in ("single", "pair"))
+    if not has_segments:
+        pair_items = [item._replace(segment=0) for item in pair_items]
     packing = _convert_template(single_items, pair_items)
     if packing is None:
         single_text, pair_text = (" ".join(item.token for item in items) for items in (single_items, pair_items))
