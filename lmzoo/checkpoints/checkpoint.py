@@ -161,7 +161,7 @@ class Checkpoint:
         uses_segments = packing.segments and (has_segments or self.arguments.get("num_segments", 0) > 1)
         packing = dataclasses.replace(packing, segments=uses_segments, zero_segments=has_segments and not uses_segments)
         advice = "Load the backbone alone, or pass `preprocessor=` to use lmzoo's positions."
-        check_padding(tokenizer, self.layout, advice)
+        check_padding(tokenizer, self.layout, advice, reads=True)
         max_positions = self.arguments.get("max_sequence_length", 512)
         limit = self.sequence_length
         sequence_length = (
@@ -274,7 +274,7 @@ class Checkpoint:
         return entries
 
 
-def check_padding(tokenizer: Tokenizer, layout: Layout, advice: str) -> None:
+def check_padding(tokenizer: Tokenizer, layout: Layout, advice: str, reads: bool = False) -> None:
     """Check that a tokenizer has the padding id that the format's own library needs to compute positions.
 
     In RoBERTa and similar models, transformers does not count tokens with the id `pad_token_id` as positions, whereas
@@ -284,6 +284,8 @@ def check_padding(tokenizer: Tokenizer, layout: Layout, advice: str) -> None:
         tokenizer: Tokenizer of the model.
         layout: Layout of the checkpoint.
         advice: Last sentences of the error message.
+        reads: Whether a checkpoint is read. An ordinary token with that id, such as "[unused1]", then only causes a
+            warning, since few texts hold it, if any.
 
     Raises:
         PresetError: If the padding token has another id.
@@ -292,12 +294,16 @@ def check_padding(tokenizer: Tokenizer, layout: Layout, advice: str) -> None:
     if allowed_ids is None:
         return
     pad_id: Any = next(iter(allowed_ids))
-    if tokenizer.pad_id != pad_id:
-        raise PresetError(
-            f"The format {layout.name!r} requires the padding token at id {pad_id}, but {tokenizer.pad_token!r} has id "
-            f"{tokenizer.pad_id}: there, texts with {tokenizer.id_to_token(pad_id)!r} would get other positions. "
-            f"{advice}"
-        )
+    if tokenizer.pad_id == pad_id:
+        return
+    token = tokenizer.id_to_token(pad_id)
+    problem = (
+        f"The format {layout.name!r} requires the padding token at id {pad_id}, but {tokenizer.pad_token!r} has id "
+        f"{tokenizer.pad_id}: there, texts with {token!r} would get other positions."
+    )
+    if not reads or token in tokenizer.special_tokens:
+        raise PresetError(f"{problem} {advice}")
+    warnings.warn(problem, stacklevel=2)
 
 
 def _abbreviate(names: list[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -199,6 +200,10 @@ def test_a_padding_token_without_the_id_of_transformers_is_refused(tmp_path: Pat
     preprocessor = Preprocessor(words, family.packing, 17)
     task = TextClassifier.from_preset(tmp_path, num_classes=3, preprocessor=preprocessor)
     assert type(task.backbone) is type(Backbone.from_preset(tmp_path))
+    # An ordinary token with that id changes the positions of the texts that hold it.
+    write_tokenizer(BytePairTokenizer([pad, others[-1], start, *others[:-1]], words.merges), tmp_path, 17)
+    with pytest.warns(UserWarning, match=re.escape(f"texts with {others[-1]!r} would get other positions.")):
+        assert TextClassifier.from_preset(tmp_path, num_classes=3).preprocessor.tokenizer.pad_id == 0
 
 
 def test_a_gpt2_with_its_own_start_and_end_tokens(tmp_path: Path) -> None:
