@@ -464,10 +464,12 @@ def _check_tasks(backbone: keras.Model, tasks: Mapping[str, HasHead]) -> None:
 def _write_task(task: HasHead, target: Path, halve: bool) -> None:
     """Write the configuration of a task, and the weights of its head, into a directory.
 
+    Floats are written as float32 or float16, and integers unchanged.
+
     Args:
         task: Task to write.
         target: Directory to write into.
-        halve: Whether to store weights as float16.
+        halve: Whether to store float weights as float16.
     """
     config = {key: value for key, value in task.get_config().items() if key not in ("backbone", "preprocessor")}
     registered_name = keras.saving.get_registered_name(type(task))
@@ -475,7 +477,12 @@ def _write_task(task: HasHead, target: Path, halve: bool) -> None:
     write_json(target, TASK_FILE, {**task_config, "head_kind": task.head_kind})
     weights = _get_head_weights(task)
     warn_about_not_finite(f"The {type(task).__name__} that is saved", find_not_finite(weights.values()))
-    arrays = (keras.ops.convert_to_numpy(keras.ops.cast(weight, "float32")) for weight in weights.values())
+    # Integers, such as the hashes of words, would be rounded.
+    weights_to_write = (
+        keras.ops.cast(weight, "float32") if keras.backend.is_float_dtype(weight.dtype) else weight
+        for weight in weights.values()
+    )
+    arrays = map(keras.ops.convert_to_numpy, weights_to_write)
     write_hdf5(target / TASK_WEIGHTS_FILE, zip(weights, arrays, strict=True))
     if halve:
         rewrite_in_half_precision(target / TASK_WEIGHTS_FILE)
@@ -532,7 +539,7 @@ def _load_head(task: keras.Model, path: Path, in_part: bool) -> None:
             head.
 
     Raises:
-        PresetError: If the stored weights do not match the head's.
+        PresetError: If the stored weights do not match the head's, or integers were stored as floats.
     """
     weights = _get_head_weights(task)
     with contextlib.closing(Hdf5File(path)) as file:
@@ -542,5 +549,11 @@ def _load_head(task: keras.Model, path: Path, in_part: bool) -> None:
         for name, weight in weights.items():
             if file.shape(name) != tuple(weight.shape):
                 raise PresetError(f"{path}: {name} has shape {file.shape(name)}, expected {tuple(weight.shape)}.")
+            # Presets written until November 2026 hold the hashes of words as rounded floats.
+            if weight.dtype == "int32" and "float" in file.dtype(name):
+                raise PresetError(
+                    f"{path}: {name} holds {file.dtype(name)}, which rounds the integers that the task needs. Save the "
+                    "preset again from the task's `.keras` file, or build the task again with `word_vectors`."
+                )
             weight.assign(file.read(name))
     warn_about_not_finite(path, find_not_finite(weights.values()))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import h5py
 import keras
 import numpy as np
 import pytest
 
+from lmzoo.errors import PresetError
 from lmzoo.models import QuestionAnswerer, StaticEmbedder, TextClassifier, TokenClassifier
+from lmzoo.presets.keras_preset import WEIGHTS_DTYPES
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
 
@@ -55,16 +58,45 @@ def test_words_are_looked_up_without_case_unless_both_spellings_exist():
 
 
 @pytest.mark.parametrize(
-    ("cls", "arguments"), [(TextClassifier, {"pooling": "mean"}), (TokenClassifier, {"encoder": "bilstm", "crf": True})]
+    ("cls", "family", "arguments"),
+    [
+        (TextClassifier, "static_words", {"pooling": "mean"}),
+        (TokenClassifier, "static_words", {"encoder": "bilstm", "crf": True}),
+        (TokenClassifier, "elmo", {}),
+    ],
 )
-def test_files_contain_the_vectors(cls, arguments, save_and_load):
-    task = build(cls, "static_words", **arguments)
+def test_files_contain_the_vectors(cls, family, arguments, save_and_load):
+    task = build(cls, family, **arguments)
     texts = [" ".join(words) for words in TEXTS]
     expected = task.predict(texts, verbose=0)
     for loaded in save_and_load(task):
         np.testing.assert_allclose(loaded.predict(texts, verbose=0), expected, atol=1e-6)
         assert loaded.get_config() == task.get_config()
         np.testing.assert_array_equal(compute_word_features(loaded, TEXTS)[0], look_up_vectors(TEXTS))
+
+
+@pytest.mark.parametrize("weights_dtype", WEIGHTS_DTYPES)
+def test_presets_of_every_dtype_contain_the_hashes_of_words(weights_dtype, tmp_path):
+    task = build()
+    hashes = keras.ops.convert_to_numpy(task.get_layer("word_features").hashes)
+    assert np.mean(hashes[1:].astype("float32").astype("int64") != hashes[1:]) > 0.9  # float32 would round them
+    task.save_to_preset(tmp_path, weights_dtype=weights_dtype)
+    loaded = TokenClassifier.from_preset(tmp_path)
+    np.testing.assert_array_equal(keras.ops.convert_to_numpy(loaded.get_layer("word_features").hashes), hashes)
+    np.testing.assert_allclose(compute_word_features(loaded, TEXTS)[0], look_up_vectors(TEXTS), atol=2e-3)
+
+
+def test_hashes_that_were_rounded_are_refused(tmp_path):
+    task = build()
+    task.save_to_preset(tmp_path)
+    (tmp_path / "manifest.json").unlink()
+    name = task.get_layer("word_features").hashes.path
+    with h5py.File(tmp_path / "task.weights.h5", "a") as file:
+        values = file[name][()]
+        del file[name]
+        file[name] = values.astype("float32")
+    with pytest.raises(PresetError, match=r"hashes holds float32, which rounds the integers .* Save the preset again"):
+        TokenClassifier.from_preset(tmp_path)
 
 
 def test_added_tokens_have_zero_vectors():
