@@ -14,6 +14,7 @@ from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.rows import get_width
 
 _MULTIPLIERS = (0x01000193, 0x9E3779B1)  # two hashes: among 400,000 words, single hashes are not unique
+_MAX_EQUAL_HASHES = 4  # words with the same first hash; among 600,000 words, no three have the same
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -21,7 +22,7 @@ class StaticWordFeatures(ConfiguredLayer):
     """Layer that concatenates a backbone's vectors with static vectors of the same words.
 
     Words are looked up by their token ids or, for ELMo, by two hashes of their characters. Words without a static
-    vector get zeros. The static vectors are not trained.
+    vector get zeros, and so would the fifth of five words with the same first hash. The static vectors are not trained.
 
     Args:
         count: int, number N of static vectors, of which the first is zero.
@@ -64,28 +65,35 @@ class StaticWordFeatures(ConfiguredLayer):
         hashes = np.stack(
             [ops.convert_to_numpy(hash_words(characters[None], multiplier))[0] for multiplier in _MULTIPLIERS], axis=1
         )
-        order = np.argsort(hashes[:, 0], kind="stable")  # of words with equal hashes, the first is found
+        order = np.argsort(hashes[:, 0], kind="stable")  # of words with two equal hashes, the first is found
         self.hashes.assign(np.concatenate([np.zeros((1, 2), "int32"), hashes[order]]))
         self.vectors.assign(np.concatenate([np.zeros((1, self.embedding_dim), "float32"), vectors[order]]))
 
     def call(self, sequence: Tensor, ids: Tensor) -> Tensor:
         """Concatenate the backbone's vectors with the static vectors of the words."""
-        if len(ids.shape) == 3:
-            first_hashes, second_hashes = (hash_words(ids, multiplier) for multiplier in _MULTIPLIERS)  # (B, T)
-            vocabulary_hashes = ops.convert_to_tensor(self.hashes)  # (N, 2)
-            indices = ops.searchsorted(vocabulary_hashes[1:, 0], ops.reshape(first_hashes, (-1,)))  # (B·T,)
-            rows = ops.minimum(
-                ops.reshape(ops.cast(indices, "int32"), ops.shape(first_hashes)) + 1, self.count - 1
-            )  # (B, T)
-            is_known = (ops.take(vocabulary_hashes[:, 0], rows) == first_hashes) & (
-                ops.take(vocabulary_hashes[:, 1], rows) == second_hashes
-            )
-        else:
-            rows = ids
-            is_known = ids < self.count  # tokens may have been added to the vocabulary
-        rows = ops.where(is_known, rows, 0)  # (B, T)
+        # Tokens may have been added to the vocabulary; they have no row.
+        rows = self._find_words(ids) if len(ids.shape) == 3 else ops.where(ids < self.count, ids, 0)  # (B, T)
         static_vectors = ops.take(ops.cast(self.vectors, self.compute_dtype), rows, axis=0)  # (B, T, E)
         return ops.concatenate([sequence, static_vectors], axis=-1)
+
+    def _find_words(self, ids: Tensor) -> Tensor:
+        """Return the row of each word's static vector, int32 (B, T), or 0 for words without one.
+
+        Args:
+            ids: int32 (B, T, W), character ids.
+        """
+        first_hashes, second_hashes = (hash_words(ids, multiplier) for multiplier in _MULTIPLIERS)  # (B, T)
+        vocabulary_hashes = ops.convert_to_tensor(self.hashes)  # (N, 2)
+        indices = ops.searchsorted(vocabulary_hashes[1:, 0], ops.reshape(first_hashes, (-1,)))  # (B·T,)
+        first_rows = ops.reshape(ops.cast(indices, "int32"), ops.shape(first_hashes)) + 1  # (B, T)
+        rows = ops.zeros_like(first_rows)
+        for offset in reversed(range(_MAX_EQUAL_HASHES)):  # the first match replaces later ones
+            candidate_rows = ops.minimum(first_rows + offset, self.count - 1)
+            is_equal = (ops.take(vocabulary_hashes[:, 0], candidate_rows) == first_hashes) & (
+                ops.take(vocabulary_hashes[:, 1], candidate_rows) == second_hashes
+            )
+            rows = ops.where(is_equal, candidate_rows, rows)
+        return rows
 
     def compute_output_shape(self, sequence_shape: Shape, ids_shape: Shape) -> Shape:
         """Return the output shape (B, T, H + E)."""
