@@ -58,5 +58,5 @@ class StopOnDivergence(keras.callbacks.Callback):
         raise NotFiniteError(
             f"Training diverged: the loss is {loss} in step {self._step} of epoch {self._epoch + 1}. The weights are "
             "lost; load or build the model again, and train it with a lower learning rate, a longer warm-up or "
-            "gradients clipped by `global_clipnorm=1.0`. In float16, try bfloat16 or float32."
+            "gradients clipped by `global_clipnorm=1.0`. In float16, try mixed_bfloat16 or float32."
         )

@@ -12,7 +12,7 @@ import numpy as np
 from keras import ops
 
 from lmzoo.common.arguments import as_python_values, is_integer, is_number, require, require_share
-from lmzoo.common.tensor_types import Tensor
+from lmzoo.common.tensor_types import Shape, Tensor
 
 _MIN_WEIGHTS_TO_COMPILE = 20_000_000  # below it, TensorFlow's own kernel is as fast as a compiled update
 # Factors of the learning rate, given the remaining fraction of the decay and the ratio of warm-up steps to steps done.
@@ -23,6 +23,7 @@ _DECAY_FACTORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "inverse_square_root": lambda remaining, warmup_ratio: ops.sqrt(warmup_ratio),
     "slanted_triangular": lambda remaining, warmup_ratio: remaining,
 }
+_HALF_PRECISION = ("bfloat16", "float16")
 _SLANTED_RATIO = 32  # of the peak to the lowest learning rate of "slanted_triangular"
 Rate: TypeAlias = float | keras.optimizers.schedules.LearningRateSchedule
 
@@ -53,13 +54,28 @@ def _check_substrings(name: str, substrings: Any) -> None:
         raise TypeError(f"`{name}` must be a list of strings, got {substrings!r:.60}.")
 
 
+class _Float32StateOptimizer(keras.optimizers.Optimizer):
+    """Base class of optimizers that keep the moments of 16-bit weights in float32.
+
+    In 16 bits, a second moment would be rounded to its old value, or in float16 to 0.
+    """
+
+    def add_variable(
+        self, shape: Shape, initializer: Any = "zeros", dtype: Any = None, **kwargs: Any
+    ) -> keras.Variable:
+        """Create a variable of the optimizer, in float32 if `dtype` has 16 bits."""
+        dtype = "float32" if dtype in _HALF_PRECISION else dtype
+        return super().add_variable(shape, initializer, dtype, **kwargs)
+
+
 @keras.saving.register_keras_serializable(package="lmzoo")
-class AdamW(keras.optimizers.Optimizer):
+class AdamW(_Float32StateOptimizer):
     """Adam with decoupled weight decay (Loshchilov & Hutter, 2019), and a built-in learning-rate schedule.
 
     The schedule multiplies `learning_rate`, which stays an ordinary variable: callbacks such as `ReduceLROnPlateau` can
     set it, and a second `fit` can start a new schedule without recompiling. On TensorFlow each weight is updated by one
-    operation, `ResourceApplyAdam`; for models of 20 million weights or more the update is compiled with XLA.
+    operation, `ResourceApplyAdam`; for models of 20 million weights or more the update is compiled with XLA. For
+    weights in bfloat16 or float16, gradients are clipped and moments are kept in float32.
 
     Args:
         learning_rate: float, the peak learning rate; or a Keras schedule.
@@ -331,12 +347,12 @@ class AdamW(keras.optimizers.Optimizer):
 
     def apply(self, grads: Sequence[Tensor], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
         """Clip the gradients and update the variables."""
+        dense_grads = _prepare_gradients(grads)
         if keras.backend.backend() != "tensorflow":
-            self._update(grads, trainable_variables)
+            self._update(dense_grads, trainable_variables)
             return
         import tensorflow as tf
 
-        dense_grads = _densify(grads)
         all_variables = trainable_variables is None or [*map(id, trainable_variables)] == self._variable_ids
         is_large = self._num_weights >= _MIN_WEIGHTS_TO_COMPILE
         if not (all_variables and is_large and tf.inside_function()) or tf.distribute.has_strategy():
@@ -398,11 +414,12 @@ class AdamW(keras.optimizers.Optimizer):
         index = self._get_variable_index(variable)  # private, but part of Keras' documentation of `Optimizer`
         first_moment = self._first[index]
         second_moment = self._second[index]
-        step_size, decay_size = (ops.cast(size, variable.dtype) for size in self._step_sizes)
+        dtype = first_moment.dtype
+        step_size, decay_size = (ops.cast(size, dtype) for size in self._step_sizes)
         layer_factor = None
         if self._layer_factors:
-            layer_factor = ops.cast(self._layer_factors[self._layers[self._variable_ids[index]]], variable.dtype)
-        gradient = ops.cast(gradient, variable.dtype)
+            layer_factor = ops.cast(self._layer_factors[self._layers[self._variable_ids[index]]], dtype)
+        gradient = ops.cast(gradient, dtype)
         has_decay = self._decayed[index] and self.decay
         if self._kernel and variable.dtype == "float32":
             if has_decay:
@@ -423,15 +440,17 @@ class AdamW(keras.optimizers.Optimizer):
         self.assign_add(second_moment, (ops.square(gradient) - second_moment) * (1 - self.beta_2))
         change = step_size * first_moment / (ops.sqrt(second_moment) + self.epsilon)
         if has_decay:
-            change = change + decay_size * variable
+            change = change + decay_size * ops.cast(variable, dtype)
         change = self.scaled(change, variable, index)
-        self.assign_sub(variable, change if layer_factor is None else layer_factor * change)
+        change = change if layer_factor is None else layer_factor * change
+        self.assign_sub(variable, ops.cast(change, variable.dtype))
 
     def scaled(self, change: Tensor, variable: keras.Variable, index: int) -> Tensor:
         """Return the value to subtract from a variable; subclasses may scale it.
 
         Args:
-            change: float, of the shape of `variable`, the update multiplied by the learning rate.
+            change: float, of the shape of `variable`, the update multiplied by the learning rate; in float32 if the
+                variable has 16 bits.
             variable: the variable to update.
             index: int, position of the variable in the list passed to `build`.
         """
@@ -491,12 +510,12 @@ class LAMB(AdamW):
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class Adagrad(keras.optimizers.Adagrad):
+class Adagrad(_Float32StateOptimizer, keras.optimizers.Adagrad):
     """Adagrad (Duchi et al., 2011) with the constants of bilm-tf, ELMo's training code (Peters et al., 2018).
 
     The accumulator `a` of a weight `p` with gradient `g` becomes `a + g * g`, then `p` becomes `p - rate * g /
     sqrt(a)`. In bilm-tf, the loss is `UnrolledLoss`, the mean loss per word multiplied by the number of steps of a
-    sequence.
+    sequence. For weights in bfloat16 or float16, `a` is float32.
 
     Args:
         learning_rate: float, the learning rate; or a Keras schedule.
@@ -530,21 +549,38 @@ class Adagrad(keras.optimizers.Adagrad):
             )
         super().__init__(rate, initial_accumulator_value, **kwargs)
 
+    def build(self, variables: list[keras.Variable]) -> None:
+        """Create the accumulators."""
+        if self.built:
+            return
+        super().build(variables)
+        self._sums = self.variables[-len(variables) :]  # Keras creates the accumulators last
+
     def apply(self, grads: Sequence[Tensor], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
         """Clip the gradients and update the variables."""
-        super().apply(_densify(grads), trainable_variables)
+        super().apply(_prepare_gradients(grads), trainable_variables)
+
+    def update_step(self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor) -> None:
+        """Update one variable and its accumulator, as Keras does, but in the accumulator's dtype."""
+        accumulator = self._sums[self._get_variable_index(variable)]
+        gradient = ops.cast(gradient, accumulator.dtype)
+        self.assign_add(accumulator, ops.square(gradient))
+        scaled_gradient = ops.multiply(ops.cast(learning_rate, accumulator.dtype), gradient)
+        change = ops.divide(scaled_gradient, ops.sqrt(ops.add(accumulator, self.epsilon)))
+        self.assign_sub(variable, ops.cast(change, variable.dtype))
 
 
-def _densify(grads: Sequence[Tensor]) -> Sequence[Tensor | None]:
-    """Return TensorFlow's gradients as dense tensors of one dtype, with None for variables without a gradient.
+def _prepare_gradients(grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    """Return the gradients as dense tensors of one dtype of at least 32 bits, with None for missing gradients.
 
-    The norm of sparse gradients with repeated rows would be wrong. Other backends' gradients are returned unchanged.
+    On TensorFlow, the norm of sparse gradients with repeated rows would be wrong, and the global norm needs one dtype.
+    In float16, the squares of gradients overflow or become 0.
     """
-    if keras.backend.backend() != "tensorflow":
-        return grads
-    import tensorflow as tf
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
 
-    dense_grads = [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads]
-    if len({g.dtype for g in dense_grads if g is not None}) > 1:  # TensorFlow's global norm needs one dtype
-        return [None if g is None else tf.cast(g, tf.float32) for g in dense_grads]
-    return dense_grads
+        grads = [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads]
+    dtypes = {keras.backend.standardize_dtype(g.dtype) for g in grads if g is not None}
+    if len(dtypes) == 1 and dtypes.isdisjoint(_HALF_PRECISION):
+        return grads
+    return [None if g is None else ops.cast(g, "float32") for g in grads]

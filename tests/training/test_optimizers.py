@@ -205,13 +205,69 @@ def test_tensorflow_updates_a_weight_in_one_operation(optimizer, dtype, is_used)
     assert kinds.count("ResourceApplyAdam") == is_used * len(weights)
 
 
-def test_bfloat16_weights_are_trained():
+@pytest.mark.parametrize("arguments", [{}, {"gradient_accumulation_steps": 2}, {"use_ema": True}])
+def test_bfloat16_weights_are_trained(arguments):
     before = {name: to_numpy(v.value) for name, v in start("bfloat16").items()}
-    after = train(AdamW(**ARGUMENTS), dtype="bfloat16")
-    for name, value in train(AdamW(**ARGUMENTS)).items():
+    after = train(AdamW(**ARGUMENTS, **arguments), dtype="bfloat16")
+    for name, value in train(AdamW(**ARGUMENTS, **arguments)).items():
         assert np.isfinite(after[name]).all()
         assert not np.array_equal(after[name], before[name])
         np.testing.assert_allclose(after[name], value, atol=0.1)
+
+
+def get_state(optimizer, name):
+    """Return the only optimizer variable that has `name` in its path, as an array."""
+    (variable,) = (v for v in optimizer.variables if name in v.path)
+    return keras.ops.convert_to_numpy(variable.value)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize(
+    ("kind", "name"), [(AdamW, "second_moment"), (LAMB, "second_moment"), (Adagrad, "accumulator")]
+)
+def test_moments_of_16_bit_weights_equal_those_of_float32(kind, name, dtype):
+    """In bfloat16, 1 + 2**-10 is 1; in float16, the square of 2**-14 is 0."""
+    moments = {}
+    weights = {}
+    for weight_dtype in (dtype, "float32"):
+        weight = keras.Variable(np.ones(3), dtype=weight_dtype, name="kernel")
+        optimizer = kind(0.03)
+        optimizer.build([weight])
+        for _ in range(7):
+            optimizer.apply([keras.ops.cast([2.0**-14, 0.0, 2.0**-5], weight_dtype)], [weight])
+        moments[weight_dtype] = get_state(optimizer, name)
+        weights[weight_dtype] = to_numpy(weight.value)
+    assert moments[dtype].dtype == "float32"
+    np.testing.assert_allclose(moments[dtype], moments["float32"], rtol=1e-4)
+    np.testing.assert_allclose(weights[dtype], weights["float32"], atol=0.03)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize(("kind", "name"), [(AdamW, "first_moment"), (Adagrad, "accumulator")])
+def test_16_bit_gradients_are_clipped_in_float32(kind, name, dtype):
+    """In float16, the square of 300 is infinite."""
+    weight = keras.Variable(np.ones(2), dtype=dtype, name="kernel")
+    optimizer = kind(0.03, global_clipnorm=1.0)
+    optimizer.build([weight])
+    optimizer.apply([keras.ops.cast([300, 400], dtype)], [weight])
+    expected = {"first_moment": [0.06, 0.08], "accumulator": [1.36, 1.64]}[name]
+    np.testing.assert_allclose(get_state(optimizer, name), expected, rtol=1e-5)
+    assert np.isfinite(to_numpy(weight.value)).all()
+
+
+def test_moments_that_were_stored_in_16_bits_are_loaded():
+    weight = keras.Variable(np.ones(5), dtype="bfloat16", name="kernel")
+    optimizer = AdamW()
+    optimizer.build([weight])
+    arrays = [keras.ops.convert_to_numpy(variable.value) for variable in optimizer.variables]
+    store = {
+        str(index): np.full(5, 0.25, "bfloat16") if array.shape == (5,) else array for index, array in enumerate(arrays)
+    }
+    optimizer.load_own_variables(store)
+    for name in ("first_moment", "second_moment"):
+        moment = get_state(optimizer, name)
+        assert moment.dtype == "float32"
+        np.testing.assert_array_equal(moment, np.full(5, 0.25))
 
 
 @pytest.mark.parametrize("optimizer", [AdamW, Adagrad])
