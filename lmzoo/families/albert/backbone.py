@@ -27,7 +27,9 @@ class AlbertConfig(EncoderConfig):
 
     In the released models, `dropout` is 0.1 in the first version (0 for xxlarge) and 0 in the second; `activation` is
     `"gelu_tanh"` in Google's code and the second version, `"gelu"` in Hugging Face's conversions of the first version,
-    and `"relu"` in the Chinese models.
+    and `"relu"` in the Chinese models. By default, a new head has the backbone's dropout. Google's code and
+    transformers use 0.1 for a new head in the second version: for the same, pass `dropout=0.1` to the task's
+    constructor, since the argument `dropout` of `from_preset` also changes the backbone.
 
     Example: see `AlbertBackbone`.
     """
