@@ -110,8 +110,8 @@ def _convert_processor(processor: Any, tokenizer: Tokenizer, file: Path, has_seg
             _check_id(tokenizer, token, id, file)
         start = processor["cls"][0]
         end = processor["sep"][0]
-        is_bert = processor_type == "BertProcessing"
-        return Packing(start, end, (end,) if is_bert else (end, end), segments=is_bert)
+        uses_segments = processor_type == "BertProcessing"
+        return Packing(start, end, (end,) if uses_segments else (end, end), segments=uses_segments)
     if processor_type != "TemplateProcessing":
         raise PresetError(f"{file}: the `post_processor` is a {processor_type!r:.60}, which lmzoo does not support.")
     for token in processor["special_tokens"].values():
