@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -18,7 +19,7 @@ from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.registry.family import get_family
 from lmzoo.tasks.base.examples import Batch, Examples, Labels, Weights
 from lmzoo.tasks.base.labels import encode_classes
-from lmzoo.tasks.inputs import map_by_output
+from lmzoo.tasks.inputs import TaskInputs, TextsInMemory, are_documents, list_rows, map_by_output, split_documents
 from lmzoo.tasks.masked_lm import MaskedLM
 from lmzoo.tasks.objectives.masked_tokens import MAX_SPAN_LENGTH, MaskedTokensTask
 from lmzoo.tasks.token_labels import encode_token_ids, replace_ignored, weigh_tokens
@@ -68,7 +69,8 @@ class Pretrainer(MaskedTokensTask):
     into pairs (`lmzoo.data.corpora.segment_pairs`) or, without an objective on pairs, packs them
     (`lmzoo.data.corpora.pack_sentences`), always in the same way; masks are drawn anew in every epoch if
     `masking` is dynamic. For random pairs, pass the output of `segment_pairs` with `passes=` or with another generator.
-    `predict` takes texts or pairs of texts with mask tokens, see `MaskedLM`.
+    `validation_split` holds out the last documents; of encoded sequences, it holds out the last sequences, which may be
+    from documents that are also trained on. `predict` takes texts or pairs of texts with mask tokens, see `MaskedLM`.
 
     With token features, labels are a dict by output: `masked_lm` and `boundary` int (B, M), -100 for positions that do
     not count, `sentence` int (B,) and `replaced_tokens` int (B, T), the ids of the original text. Weights are a dict
@@ -274,6 +276,17 @@ class Pretrainer(MaskedTokensTask):
         )
         model.head.set_weights(self.head.get_weights())
         return model
+
+    def split_validation(self, inputs: TaskInputs, fraction: float) -> tuple[TaskInputs, TaskInputs]:
+        """Hold out the last `fraction` of the documents or encoded sequences, and return `(training, validation)`.
+
+        Raises:
+            ValueError: If one of the sets would be empty, or if the examples are not in memory.
+        """
+        if not (isinstance(inputs, TextsInMemory) and are_documents(inputs.x)):
+            return super().split_validation(inputs, fraction)
+        training, validation = split_documents(list_rows(inputs.x, pairs=False), fraction)
+        return replace(inputs, x=training), replace(inputs, x=validation)
 
     def encode_examples(self, x: Any, y: Labels | None = None, sample_weight: Weights | None = None) -> Examples:
         """Pack documents into training sequences, or into pairs for an objective on pairs.

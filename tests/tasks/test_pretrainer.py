@@ -13,6 +13,7 @@ from lmzoo.data.corpora import pack_sentences, segment_pairs
 from lmzoo.models import MaskedLM, Pretrainer, TextClassifier
 from lmzoo.registry.family import families, get_family
 from lmzoo.tasks.base.examples import Examples
+from lmzoo.tasks.inputs import read_inputs
 from lmzoo.testing import randomize, tiny_backbone, tiny_preprocessor, tiny_task
 from lmzoo.text import TextWarning
 from tests.reference.weights import to_numpy
@@ -145,6 +146,24 @@ def test_validation_data_and_splits_are_evaluated(tiny):
     history = task.fit(documents[:4], validation_data=(documents,), verbose=0).history
     assert history["val_loss"] == pytest.approx([expected])
     assert "val_sentence_accuracy" in task.fit(documents, validation_split=0.3, verbose=0).history
+
+
+@pytest.mark.parametrize("objective", ["nsp", None])
+def test_whole_documents_are_held_out(tiny, objective):
+    task, documents = build(tiny, objective=objective), make_documents(tiny)
+    for x in (documents, tuple(documents)):
+        training, validation = task.split_validation(read_inputs(x), 0.3)
+        assert [*training.x, *validation.x] == documents
+        assert len(validation.x) == 3
+
+
+def test_of_encoded_pairs_the_last_are_held_out(tiny):
+    task = build(tiny)
+    pairs = pair_neighbors(tiny, task)
+    training, validation = task.split_validation(read_inputs(pairs), 0.3)
+    for part, expected in ((training.x, pairs[: len(training.x)]), (validation.x, pairs[len(training.x) :])):
+        np.testing.assert_array_equal(part.token_ids, expected.token_ids)
+        np.testing.assert_array_equal(part.labels, expected.labels)
 
 
 def test_the_backbone_runs_once(tiny, monkeypatch):
