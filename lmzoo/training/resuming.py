@@ -41,7 +41,8 @@ class ResumableCheckpoint(keras.callbacks.Callback):
     On SIGTERM, which clusters send before they reclaim a machine, the current step is finished and saved, `fit`
     returns, and `stopped` is True. On Ctrl-C (SIGINT) the step is also finished and saved, then `fit` raises
     `KeyboardInterrupt`; a second Ctrl-C interrupts the step. A signal also ends a validation, whose metrics are then
-    NaN. Ignored signals stay ignored.
+    NaN. The state is saved before other callbacks, such as `ReduceLROnPlateau`, act on these metrics; the resumed run
+    continues with the next epoch. Ignored signals stay ignored.
 
     The logs of a resumed epoch cover its remaining batches only. The state of other callbacks is not saved. The
     callback works in the `fit` of a task and in `fit_together`, but not in `distill` or in other models.
@@ -255,19 +256,29 @@ class ResumableCheckpoint(keras.callbacks.Callback):
             self._cut_short = True
 
     def on_test_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
-        """End the validation after a signal, also if the signal came before Keras started the validation."""
+        """End the validation after a signal, also if the signal came before Keras started the validation.
+
+        The state is saved at once, before other callbacks act on the metrics of the stopped validation.
+        """
+        is_saved = self.stopped
         self._share_signals()
         if self.stopped:
+            if not is_saved:
+                self._save()
             self.model.stop_evaluating = True
             self._validation_is_cut = True
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        """Save the state if it is due at the end of an epoch, and stop training after a signal."""
+        """Save the state if it is due at the end of an epoch, and stop training after a signal.
+
+        If a signal ended the validation, the state has been saved before other callbacks acted on its metrics.
+        """
         self._share_signals()
         if self.stopped:
             self.model.stop_training = True
         is_due = self.every is None or self._is_due() or self._done == self._epochs * self._steps
-        if self._done % self._steps == 0 and (is_due or self.model.stop_training):
+        is_due = (is_due or self.model.stop_training) and not self._validation_is_cut
+        if is_due and self._done % self._steps == 0:
             self._save()
 
     def _is_due(self) -> bool:

@@ -166,6 +166,18 @@ def test_a_signal_ends_the_validation(model, data, begin, tmp_path):
     assert list_states(tmp_path) == [f"step-{BATCHES:012d}"]
 
 
+def test_effects_of_a_stopped_validation_on_other_callbacks_are_not_saved(model, data, expected, tmp_path):
+    """As with `ReduceLROnPlateau`, which counts NaN as no improvement."""
+    validation = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: spoil(model))
+    validation.on_test_batch_end = lambda batch, logs=None: os.kill(os.getpid(), signal.SIGTERM)
+    with pytest.warns(UserWarning, match=f"Stopped by SIGTERM after step {BATCHES}"):
+        run(model, data, tmp_path, validation, every=100, validation_data=(data[:11],))
+    spy = Spy()
+    run(model, data, tmp_path, spy, every=100)
+    assert sorted(spy.states) == [*range(BATCHES + 1, STEPS + 1)]
+    assert_same(spy.states, expected)
+
+
 def interrupt(*_):
     os.kill(os.getpid(), signal.SIGINT)
 
