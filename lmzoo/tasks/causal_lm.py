@@ -255,7 +255,8 @@ class CausalLM(TokenLabelsTask):
         if not isinstance(inputs, TextsInMemory):
             raise ValueError(
                 "With `carries_state` data that streams cannot be read: which sequences follow one another is only "
-                "known of a whole text. Pass texts in a list, a `TokenCorpus`, or token features as arrays."
+                "known of a whole text. Pass texts in a list, the output of `lmzoo.data.corpora.pack_continuously` "
+                "for a `TokenCorpus`, or token features as arrays."
             )
         examples = self.encode_examples(inputs.x, inputs.y, inputs.sample_weight)
         lengths = examples.encoded.lengths
