@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+
 from lmzoo.common.arguments import as_python_values, is_integer, is_number, require
 from lmzoo.errors import ArgumentError
 from lmzoo.families import DEFAULT_FAMILY
@@ -115,7 +117,7 @@ class Recipe:
             T5, of a source from which spans were dropped; for ELMo, number of words of truncated backpropagation
             through time, by default 20.
         positions: int, number of positions of the model, which is the maximum length of sequences in one tenth of the
-            training. Not for ELMo.
+            training; for T5, limited by the 100 sentinels of its tokenizers. Not for ELMo.
         batch_size: int, number of sequences in a batch, by default 32, for ELMo 128; batches of long sequences are
             smaller.
         learning_rate: float, peak learning rate, by default 1e-3 * sqrt(128 / width), for ELMo 0.2, and for models
@@ -136,7 +138,8 @@ class Recipe:
         dtype: str, dtype policy, such as "mixed_bfloat16".
         seed: int, seed of all randomness.
         accumulate: int, number of batches whose gradients are accumulated for one step. Not for ELMo.
-        remat: bool, whether blocks are recomputed in the backward pass to save memory. Not for ELMo.
+        remat: bool, whether blocks are recomputed in the backward pass to save memory. Not for ELMo, "lstm_lm" and
+            "ffnn_lm".
         init: str, preset with the initial weights; None for random weights. `from_preset` also takes the family, size,
             vocabulary and positions from the preset. Not for ELMo.
 
@@ -231,6 +234,7 @@ class Recipe:
                 object.__setattr__(self, name, value)
         self._check_family()
         self._check_numbers()
+        self._check_sentinels()
 
     @property
     def family_record(self) -> Family:
@@ -301,6 +305,9 @@ class Recipe:
             names = ", ".join(f"`{name}`" for name in unused_fields)
             message = f"{self.family} does not use {names}: {self.method.reason}. Leave it out."
             raise ArgumentError(message, unused_fields[0])
+        if self.remat and not self.attends:
+            message = f"{self.family} does not use `remat`: it has no blocks to recompute. Leave it out."
+            raise ArgumentError(message, "remat")
         if self.words and (self.attends or not self.method.causal or self.init is not None):
             raise ValueError(
                 "`words` is for lstm_lm and ffnn_lm that begin with random weights: other families have tokenizers of "
@@ -349,6 +356,26 @@ class Recipe:
         learning_rate = self.learning_rate
         is_valid = learning_rate is not None and is_number(learning_rate) and 0 < learning_rate < math.inf
         require(is_valid, "learning_rate", "above 0", learning_rate)
+
+    def _check_sentinels(self) -> None:
+        """Check that a new tokenizer has a sentinel for each dropped span of the longest sequences.
+
+        Raises:
+            ValueError: If there are too few sentinels.
+        """
+        if not self.method.spans or self.init is not None:
+            return
+        tokenizer = self.family_record.tokenizer.from_config({**self.family_record.special_tokens})
+        num_sentinels = len(getattr(tokenizer, "sentinels", ()))
+        text_length = self.span_corruption.text_length(self.positions)
+        num_needed = int(self.span_corruption.counts(np.array([text_length]))[1][0]) + 1
+        if num_needed > num_sentinels:
+            raise ArgumentError(
+                f"`positions` is {self.positions}, for which {num_needed} sentinels are needed with "
+                f"`mask_probability={self.mask_probability}`, but a {type(tokenizer).__name__} has {num_sentinels}. "
+                "Lower one of them.",
+                "positions",
+            )
 
     def remember(self, folder: Path, text: Mapping[str, object]) -> None:
         """Write the recipe and the identity of its text to the folder of a run.

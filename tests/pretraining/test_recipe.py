@@ -33,7 +33,7 @@ def test_fields_set_the_masking():
     assert Recipe(mask_probability=0.4, whole_word=True, dynamic=False).masking == Masking(0.4, True, dynamic=False)
     assert Recipe("albert", mask_probability=0.2).masking == Masking(0.2, whole_word=True, ngram=3)
     assert Recipe("t5").span_corruption == SpanCorruption()
-    assert Recipe("t5", objective="span_corruption", mask_probability=0.5).span_corruption == SpanCorruption(0.5)
+    assert Recipe("t5", objective="span_corruption", mask_probability=0.3).span_corruption == SpanCorruption(0.3)
 
 
 OBJECTIVES = [
@@ -92,6 +92,10 @@ def test_objectives_of_other_families_are_refused(family, objective, message):
         ("elmo", {"accumulate": 2, "remat": True}, "elmo does not use `accumulate`, `remat`"),
         ("t5", {"whole_word": True}, "t5 does not use `whole_word`: it drops other spans of tokens in each batch"),
         ("t5", {"dynamic": False}, "t5 does not use `dynamic`"),
+        ("t5", {"positions": 2048}, "`positions` is 2048, for which 11[0-9] sentinels .*, but a T5Tokenizer has 100"),
+        ("t5", {"mask_probability": 0.5}, "`positions` is 512, .* with `mask_probability=0.5`, but a T5Tokenizer"),
+        ("lstm_lm", {"remat": True}, "lstm_lm does not use `remat`: it has no blocks to recompute"),
+        ("ffnn_lm", {"remat": True}, "ffnn_lm does not use `remat`"),
         ("gpt2", {"objective": "none"}, "gpt2 does not use `objective`: it learns to"),
         ("gpt2", {"whole_word": True}, "gpt2 does not use `whole_word`: it learns to"),
         ("gpt2", {"mask_probability": 0.3}, "gpt2 does not use `mask_probability`: it learns to"),
