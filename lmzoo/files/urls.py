@@ -45,6 +45,11 @@ def make_absolute(path: str | Path, resolve_links: bool = True) -> str:
     return os.path.realpath(expanded_path) if resolve_links else os.path.abspath(expanded_path)
 
 
+def is_in_folder(path: str | Path, folder: str | Path) -> bool:
+    """Return whether a path or URL is a folder, or is in it at any depth, after links are followed."""
+    return f"{make_absolute(path)}/".startswith(f"{make_absolute(folder).rstrip('/')}/")
+
+
 def join_path(folder: str | Path, name: str) -> str:
     """Join a directory, given as a path or a URL, and the name of a file in it."""
     return f"{os.fspath(folder).rstrip('/')}/{name}" if is_url(folder) else os.path.join(folder, name)

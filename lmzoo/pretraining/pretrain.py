@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import keras
 
 from lmzoo.common.arguments import require
-from lmzoo.errors import PathExistsError
+from lmzoo.errors import ArgumentError, PathExistsError
 from lmzoo.files.atomic import check_replaceable
 from lmzoo.files.manifest import describe_files
 from lmzoo.files.preset_files import METADATA_FILE, PRESET_ENTRIES
@@ -27,7 +28,7 @@ from lmzoo.pretraining.fine_tuning import choose_recipes_by_size
 from lmzoo.pretraining.language_model import train_language_model
 from lmzoo.pretraining.recipe import Recipe
 from lmzoo.pretraining.run import Facts, Run
-from lmzoo.pretraining.training_texts import Text, identify_texts, read_texts, split_held_out
+from lmzoo.pretraining.training_texts import Text, TextSource, identify_texts, read_texts, split_held_out
 from lmzoo.tasks import Task
 from lmzoo.text.validate_text import is_column, is_text
 
@@ -80,7 +81,7 @@ def pretrain(
         overwrite: bool, whether to replace an existing preset.
         callbacks: additional Keras callbacks for the training.
         metadata: dict, entries for the preset's `metadata.json`, such as `languages` (a list of codes such as "en") and
-            `license`.
+            `license`. The names of arguments of `save_preset`, such as `model`, are reserved.
         verbose: bool, whether to show progress.
         say: function that is called with a line of text at each stage; by default lines are printed if `verbose`.
         field: str, key of the text in JSON lines, as for `lmzoo.data.corpora.read_documents`.
@@ -104,8 +105,9 @@ def pretrain(
         KeyboardInterrupt: After Ctrl-C; during the training, its state has been saved.
         ProcessesError: If several processes have different arguments, or one of them has ended.
         TypeError: If documents can be iterated over only once, or `metadata` cannot be written as JSON.
-        ValueError: If `languages` in `metadata` is not a list of strings, `work` holds a run with another recipe or
-            text, there is no held-out text, the text is too small for the vocabulary, or a text is too short for a
+        ValueError: If `languages` in `metadata` is not a list of strings, or a key of `metadata` is reserved; if
+            `output`, `work` or `states` is in a folder of the text, or `work` holds a run with another recipe or text;
+            if there is no held-out text, the text is too small for the vocabulary, or a text is too short for a
             sequence.
 
     Example:
@@ -131,6 +133,7 @@ def pretrain(
     _check_preset_arguments(output, overwrite, metadata)
     texts = read_texts(corpus, field, split)
     validation_texts = None if validation is None else read_texts(validation, field, split)
+    _check_outside_of_texts([*texts, *(validation_texts or [])], output=output, work=work, states=states or work)
     run_identity = {
         "corpus": identify_texts(texts),
         "validation": validation_texts and identify_texts(validation_texts),
@@ -169,7 +172,8 @@ def _check_preset_arguments(output: Path, overwrite: bool, metadata: Mapping[str
     Raises:
         FileExistsError: If `output` exists, and `overwrite` is False or it cannot be replaced.
         TypeError: If the metadata cannot be written as JSON.
-        ValueError: If the languages are not a list of strings.
+        ValueError: If the languages are not a list of strings, or a key of the metadata is an argument of
+            `save_preset`.
     """
     if output.exists() and not overwrite:
         raise PathExistsError(f"{output} exists already. Pass `overwrite=True` to replace it.")
@@ -181,9 +185,33 @@ def _check_preset_arguments(output: Path, overwrite: bool, metadata: Mapping[str
             f"`metadata` cannot be written as JSON: {error}. Use strings as keys, and strings, numbers, lists or dicts "
             "as values."
         ) from None
+    parameters = inspect.signature(save_preset).parameters.values()
+    reserved_keys = [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
+    for key in metadata:
+        require(key not in reserved_keys, "metadata", f"a dict without the keys {', '.join(reserved_keys)}", metadata)
     languages = metadata.get("languages", [])
     is_valid = is_column(languages) and all(map(is_text, languages))
     require(is_valid, "metadata['languages']", "a list of strings, such as ['en']", languages)
+
+
+def _check_outside_of_texts(texts: Sequence[TextSource], **folders: str | Path) -> None:
+    """Check that the files of the run would not be read as documents.
+
+    Args:
+        texts: texts to train on and to evaluate on.
+        **folders: folders or URLs to write, by the name of the argument.
+
+    Raises:
+        ValueError: If a folder is, or is in, a folder of a text.
+    """
+    for argument, folder in folders.items():
+        for text in texts:
+            if source := text.find_folder_around(folder):
+                raise ArgumentError(
+                    f"`{argument}`, {folder}, is in {source}, whose files are read as documents. Choose a folder "
+                    "outside of it.",
+                    argument,
+                )
 
 
 def _write_preset(

@@ -112,6 +112,29 @@ def test_a_file_appears_when_it_is_whole(folder):
         open_to_read(path)
 
 
+@pytest.mark.parametrize(
+    ("path", "folder", "expected"),
+    [
+        ("texts", "texts/", True),
+        ("texts/a/b", "texts", True),
+        ("texts2", "texts", False),
+        (".", "texts", False),
+        ("texts", ".", True),
+        ("texts", "/", True),
+        ("s3://texts/a", "s3://texts/", True),
+        ("s3://texts2", "s3://texts", False),
+    ],
+)
+def test_paths_in_folders(path, folder, expected):
+    assert urls.is_in_folder(path, folder) == expected
+
+
+def test_links_into_folders_are_followed(tmp_path):
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "texts")
+    assert urls.is_in_folder(tmp_path / "link/a", tmp_path / "texts")
+
+
 def test_unknown_protocols_are_errors():
     with pytest.raises(ValueError, match="Protocol not known: nowhere"):
         find_files("nowhere://bucket/a", bool)

@@ -353,7 +353,24 @@ def test_presets_that_cannot_be_written_are_refused_before_the_training(text, tm
     for languages in ("en", [7]):
         with pytest.raises(ValueError, match=r"`metadata\['languages'\]` must be a list of strings, such as \['en'\]"):
             pretrain(text, "new", Recipe(**TINY), metadata={"languages": languages})
+    for key in ("model", "tasks", "overwrite"):
+        with pytest.raises(ValueError, match=f"`metadata` must be a dict without the keys model, .*, got .'{key}'"):
+            pretrain(text, "new", Recipe(**TINY), metadata={key: "x"})
     assert not list(tmp_path.glob("*.work"))
+
+
+def test_a_run_in_a_folder_of_its_text_is_refused(text, tmp_path):
+    """Its recipe and vocabulary would be documents."""
+    (tmp_path / "texts").mkdir()
+    file = text.rename(tmp_path / "texts/tales.txt")
+    inside, outside = tmp_path / "texts/model", tmp_path / "model"
+    for arguments in ({"output": inside}, {"output": outside, "work": inside}, {"output": outside, "states": inside}):
+        name = [*arguments][-1]
+        for corpus, validation in ((tmp_path / "texts", None), ([LINES], [tmp_path / "texts/"])):
+            with pytest.raises(ValueError, match=f"`{name}`, .*/texts/model, is in .*/texts, whose files are read as"):
+                pretrain(corpus, recipe=Recipe(**TINY), validation=validation, verbose=False, **arguments)
+    assert sorted(tmp_path.rglob("*")) == [file.parent, file]
+    assert TextSource(file).find_folder_around(inside) is None  # only this file is read
 
 
 def test_wrong_arguments_are_refused(text, tmp_path):

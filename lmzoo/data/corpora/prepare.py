@@ -41,6 +41,7 @@ from lmzoo.data.corpora.tokenized_documents import DocumentReader
 from lmzoo.files.urls import (
     exists,
     get_size,
+    is_in_folder,
     join_path,
     load_json,
     make_absolute,
@@ -178,7 +179,7 @@ def prepare_corpus(
     check_languages(preparation.languages)
     folder = make_absolute(folder)
     for path in paths:
-        if f"{folder}/".startswith(f"{make_absolute(path).rstrip('/')}/"):
+        if is_in_folder(folder, path):
             raise ValueError(f"{folder} is in {path}, which holds the documents: write the corpus elsewhere.")
     record = {
         **asdict(preparation),
