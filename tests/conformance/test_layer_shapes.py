@@ -41,6 +41,7 @@ from lmzoo.testing import (
 )
 from lmzoo.testing.tiny import tiny_backbone
 from lmzoo.training import DistillationLoss
+from lmzoo.training.gradient_cache import _Uncast
 from tests.conformance.enrolled import subclasses
 
 T, S, N, H, I, V, P, D, W = 5, 2, 7, 21, 17, 11, 13, 19, 6  # see the layers' shape comments  # noqa: E741
@@ -242,7 +243,8 @@ CASES = {
 
 
 # Base classes of layers.
-BASES = {AdaptedLayer, CarriesState, ConfiguredLayer, TransformingHead}
+# Base classes, and a layer that returns the variables of another.
+BASES = {AdaptedLayer, CarriesState, ConfiguredLayer, TransformingHead, _Uncast}
 # Layers that consist of further checked layers or of whole models, and the checks that take longest for them.
 COMPOSED = {
     SharedBlocks, QueryStream, Generator, ReplacedTokens, BiLM, StreamedBackbone, StreamedBiLM, _Scores,
@@ -255,7 +257,9 @@ NOT_SAVED = {_Scores, lmzoo.compat.allennlp.Elmo}
 
 def test_every_layer_is_a_case():
     layer_classes = {cls for cls in subclasses(keras.layers.Layer) if cls.__module__.startswith("lmzoo.")}
-    assert {cls for cls in layer_classes if not issubclass(cls, keras.Model)} - BASES == set(CASES)
+    assert {
+        cls for cls in layer_classes if not issubclass(cls, keras.Model)
+    } - BASES == set(CASES)
 
 
 def declares(cls):
