@@ -257,9 +257,7 @@ NOT_SAVED = {_Scores, lmzoo.compat.allennlp.Elmo}
 
 def test_every_layer_is_a_case():
     layer_classes = {cls for cls in subclasses(keras.layers.Layer) if cls.__module__.startswith("lmzoo.")}
-    assert {
-        cls for cls in layer_classes if not issubclass(cls, keras.Model)
-    } - BASES == set(CASES)
+    assert {cls for cls in layer_classes if not issubclass(cls, keras.Model)} - BASES == set(CASES)
 
 
 def declares(cls):
