@@ -4,7 +4,8 @@ All peers read one directory in Sentence Transformers' layout, with random weigh
 mean pooling. All texts have the same number of tokens, so that no peer gains from less padding. In each round, a peer
 embeds all texts in batches of 32; it has embedded one batch before the first round, and so has compiled its code. The
 ONNX peer exports its file with Sentence Transformers, in fp32, when it starts, which needs
-`pip install 'sentence-transformers[onnx]'`.
+`pip install 'sentence-transformers[onnx]'`. Where this installs transformers 4, use an environment of its own, and set
+`USE_TF=0`.
 """
 
 from __future__ import annotations
