@@ -170,9 +170,9 @@ CALLS = {
             compare=real_tokens,
         ),
         Call(
-            "preprocessor(x=(texts, seconds))",
-            "preprocessor((texts, seconds))",
-            "the same tokens; without `x=` KerasHub takes `seconds` for labels. Tasks of both take `(texts, seconds)`",
+            "preprocessor(x=(texts, second_texts))",
+            "preprocessor((texts, second_texts))",
+            "the same tokens; without `x=` KerasHub takes `second_texts` for labels. Tasks of both take this tuple",
             real_tokens,
         ),
         Call(
@@ -192,7 +192,7 @@ CALLS = {
     ],
     "Train and predict": [
         Call("classifier.predict(texts)", result="the same logits, in the order of the texts"),
-        Call("classifier.predict((texts, seconds))", result="the same logits, for pairs"),
+        Call("classifier.predict((texts, second_texts))", result="the same logits, for pairs"),
         Call(
             "",
             "classifier.classify(texts)",

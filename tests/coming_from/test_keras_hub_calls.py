@@ -23,7 +23,7 @@ TASKS = {
     "causal_lm": ("gpt2", "CausalLM", {}),
 }
 TEXTS = ["good film", "the plot was never dull .", "a very bad film"]
-SECONDS = ["the end", "dull", "a film"]
+SECOND_TEXTS = ["the end", "dull", "a film"]
 LABELS = [1, 0, 2]
 FEATURES = {
     "token_ids": np.array([[2, 7, 8, 4, 9, 3]], "int32"),
@@ -71,7 +71,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str,
 
         makers: dict[str, Callable[[], Any]] = {
             "texts": lambda: TEXTS,
-            "seconds": lambda: SECONDS,
+            "second_texts": lambda: SECOND_TEXTS,
             "labels": lambda: LABELS,
             "dataset": dataset,
             "features": lambda: FEATURES,
