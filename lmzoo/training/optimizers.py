@@ -23,6 +23,7 @@ _DECAY_FACTORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "inverse_square_root": lambda remaining, warmup_ratio: ops.sqrt(warmup_ratio),
     "slanted_triangular": lambda remaining, warmup_ratio: remaining,
 }
+_SCHEDULES_TO_ZERO = ("linear", "cosine")  # schedules that end with the learning rate 0
 _HALF_PRECISION = ("bfloat16", "float16")
 _SLANTED_RATIO = 32  # of the peak to the lowest learning rate of "slanted_triangular"
 Rate: TypeAlias = float | keras.optimizers.schedules.LearningRateSchedule
@@ -63,8 +64,13 @@ class _Float32StateOptimizer(keras.optimizers.Optimizer):
     def add_variable(
         self, shape: Shape, initializer: Any = "zeros", dtype: Any = None, **kwargs: Any
     ) -> keras.Variable:
-        """Create a variable of the optimizer, in float32 if `dtype` has 16 bits."""
-        dtype = "float32" if dtype in _HALF_PRECISION else dtype
+        """Create a variable of the optimizer, in float32 if `dtype` has 16 bits.
+
+        Averages of weights (`use_ema`) keep `dtype`, since on TensorFlow Keras assigns them to the weights without a
+        cast.
+        """
+        is_average = (kwargs.get("name") or "").endswith("_average")
+        dtype = "float32" if dtype in _HALF_PRECISION and not is_average else dtype
         return super().add_variable(shape, initializer, dtype, **kwargs)
 
 
@@ -297,6 +303,12 @@ class AdamW(_Float32StateOptimizer):
             raise ValueError("Build the optimizer (`optimizer.build(model.trainable_variables)`) before its schedule.")
         start = int(ops.convert_to_numpy(self.iterations)) - elapsed
         self._schedule.assign([float(start), float(warmup_steps), float(total_steps)])
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the schedule has ended, and the learning rate is 0 from now on. The optimizer must be built."""
+        _, total_steps, elapsed = self.schedule_steps
+        return self.schedule in _SCHEDULES_TO_ZERO and 0 < total_steps <= elapsed
 
     @property
     def schedule_steps(self) -> tuple[int, int, int]:
@@ -553,8 +565,9 @@ class Adagrad(_Float32StateOptimizer, keras.optimizers.Adagrad):
         """Create the accumulators."""
         if self.built:
             return
-        super().build(variables)
-        self._sums = self.variables[-len(variables) :]  # Keras creates the accumulators last
+        keras.optimizers.Optimizer.build(self, variables)
+        initializer = keras.initializers.Constant(self.initial_accumulator_value)
+        self._sums = self.add_optimizer_variables(variables, "accumulator", initializer)
 
     def apply(self, grads: Sequence[Tensor], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
         """Clip the gradients and update the variables."""

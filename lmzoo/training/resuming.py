@@ -256,29 +256,32 @@ class ResumableCheckpoint(keras.callbacks.Callback):
             self._cut_short = True
 
     def on_test_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
-        """End the validation after a signal, also if the signal came before Keras started the validation.
-
-        The state is saved at once, before other callbacks act on the metrics of the stopped validation.
-        """
-        is_saved = self.stopped
+        """End the validation after a signal, also if the signal came before Keras started the validation."""
         self._share_signals()
         if self.stopped:
-            if not is_saved:
-                self._save()
             self.model.stop_evaluating = True
             self._validation_is_cut = True
+
+    def on_test_end(self, logs: dict[str, float] | None = None) -> None:
+        """Save the state after a stopped validation, before other callbacks act on its metrics.
+
+        By now, `keras.callbacks.SwapEMAWeights` has taken the averages out of the model.
+        """
+        if self._validation_is_cut:
+            self._save()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Save the state if it is due at the end of an epoch, and stop training after a signal.
 
-        If a signal ended the validation, the state has been saved before other callbacks acted on its metrics.
+        If a signal ended the validation, `on_test_end` has saved the state.
         """
         self._share_signals()
         if self.stopped:
             self.model.stop_training = True
-        is_due = self.every is None or self._is_due() or self._done == self._epochs * self._steps
-        is_due = (is_due or self.model.stop_training) and not self._validation_is_cut
-        if is_due and self._done % self._steps == 0:
+        if self._validation_is_cut or self._done % self._steps != 0:
+            return
+        is_last_step = self._done == self._epochs * self._steps
+        if self.every is None or self._is_due() or is_last_step or self.model.stop_training:
             self._save()
 
     def _is_due(self) -> bool:

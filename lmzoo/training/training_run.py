@@ -94,7 +94,7 @@ class TrainingRun:
         if not schedule_restored:
             _start_schedule(model.optimizer, epoch_steps, epochs, steps_done, callbacks)
         if any(isinstance(callback, keras.callbacks.BackupAndRestore) for callback in callbacks):
-            if first_step is not None:
+            if first_step is not None and checkpoint is None:
                 _warn_about_backup()
             callbacks = [*callbacks, _continue_schedule(model.optimizer)]
         ordered_callbacks = _order_callbacks(callbacks, checkpoint, data if first_step is None else None)
@@ -131,16 +131,10 @@ def inner_optimizer(optimizer: Any) -> Any:
 
 
 def prepare_step(model: Any) -> None:
-    """Build a task's optimizer for a single step, at a constant learning rate if its schedule has ended.
-
-    At the end of the schedule of `fit`, the learning rate is 0.
-    """
+    """Build a task's optimizer for a single step, at a constant learning rate if its schedule has ended at 0."""
     model.build_optimizer()
     optimizer = inner_optimizer(model.optimizer)
-    if not isinstance(optimizer, AdamW):
-        return
-    _, total_steps, elapsed = optimizer.schedule_steps
-    if 0 < total_steps <= elapsed:
+    if isinstance(optimizer, AdamW) and optimizer.has_ended:
         optimizer.start_schedule()
 
 

@@ -178,6 +178,25 @@ def test_effects_of_a_stopped_validation_on_other_callbacks_are_not_saved(model,
     assert_same(spy.states, expected)
 
 
+def test_weights_that_a_callback_sets_for_a_stopped_validation_are_not_saved(model, data, expected, tmp_path):
+    """As with `SwapEMAWeights`, which validates with averages."""
+    trained_weights = []
+
+    def spoil_weights(logs=None):
+        trained_weights[:] = model.get_weights()
+        model.set_weights([0.5 * array for array in trained_weights])
+
+    validation = keras.callbacks.LambdaCallback()
+    validation.on_test_begin = spoil_weights
+    validation.on_test_batch_end = lambda batch, logs=None: os.kill(os.getpid(), signal.SIGTERM)
+    validation.on_test_end = lambda logs=None: model.set_weights(trained_weights)
+    with pytest.warns(UserWarning, match=f"Stopped by SIGTERM after step {BATCHES}"):
+        run(model, data, tmp_path, validation, every=100, validation_data=(data[:11],))
+    spy = Spy()
+    run(model, data, tmp_path, spy, every=100)
+    assert_same(spy.states, expected)
+
+
 def interrupt(*_):
     os.kill(os.getpid(), signal.SIGINT)
 

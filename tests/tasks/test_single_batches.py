@@ -9,6 +9,7 @@ import pytest
 from lmzoo.models import MaskedLM, MultipleChoice, QuestionAnswerer, Seq2SeqLM, TextClassifier, TokenClassifier
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task
+from lmzoo.training import AdamW
 
 TASKS = (MaskedLM, MultipleChoice, QuestionAnswerer, TextClassifier, TokenClassifier)
 
@@ -55,6 +56,17 @@ def test_single_batches_after_fit_are_trained_at_a_constant_rate(tiny, weights_o
     task.optimizer.start_schedule(3, 5)
     task.train_on_batch(texts, labels)
     assert task.optimizer.schedule_steps == (3, 5, 1)
+
+
+@pytest.mark.parametrize("schedule", ["constant", "inverse_square_root", "slanted_triangular"])
+def test_schedules_that_do_not_end_at_zero_continue_in_single_batches(tiny, schedule):
+    texts, labels = tiny.data(7)
+    task = tiny.classifier()
+    task.compile(AdamW(1e-3, schedule=schedule))
+    task.fit(texts, labels, batch_size=7, epochs=3, verbose=0)
+    warmup_steps, total_steps, elapsed = task.optimizer.schedule_steps
+    task.train_on_batch(texts, labels)
+    assert task.optimizer.schedule_steps == (warmup_steps, total_steps, elapsed + 1)
 
 
 def test_single_batches_take_weights_of_texts_and_classes():

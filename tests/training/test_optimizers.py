@@ -215,6 +215,18 @@ def test_bfloat16_weights_are_trained(arguments):
         np.testing.assert_allclose(after[name], value, atol=0.1)
 
 
+def test_averages_replace_16_bit_weights():
+    weight = keras.Variable(np.ones(3), dtype="bfloat16", name="kernel")
+    optimizer = AdamW(0.25, use_ema=True, ema_momentum=0.5)
+    optimizer.build([weight])
+    weights = []
+    for _ in range(2):
+        optimizer.apply([keras.ops.cast([1.0, 0.0, -1.0], "bfloat16")], [weight])
+        weights.append(to_numpy(weight.value))
+    optimizer.finalize_variable_values([weight])
+    np.testing.assert_allclose(to_numpy(weight.value), np.mean(weights, axis=0), atol=0.01)
+
+
 def get_state(optimizer, name):
     """Return the only optimizer variable that has `name` in its path, as an array."""
     (variable,) = (v for v in optimizer.variables if name in v.path)

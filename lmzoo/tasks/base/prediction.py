@@ -160,15 +160,16 @@ def _predict_batches(
 
 
 def _trace_for_all_shapes(model: SeveralDevicesModel, batches: LengthBatches) -> None:
-    """Trace TensorFlow's prediction function once for batches of any size and width, unless it exists already.
+    """Trace TensorFlow's prediction function once for batches of any size and width, unless it exists and is current.
 
     TensorFlow would otherwise trace it for the shape of the first batch, and again for each axis that changes in size.
     A model that runs eagerly, or runs several steps per execution, is left unchanged.
     """
-    if model.predict_function is not None or model.run_eagerly or model.steps_per_execution != 1:
-        return
-    model.make_predict_function()
+    previous_function = model.predict_function
+    model.make_predict_function()  # drops a function for other weights
     predict_function: Any = model.predict_function
+    if predict_function is previous_function or model.run_eagerly or model.steps_per_execution != 1:
+        return
     predict_function.get_concrete_function([batch_signature(next(batches.batches()), batches.fixed_shapes)])
 
 

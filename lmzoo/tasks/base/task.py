@@ -784,7 +784,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, FollowsWeights, NamedInpu
     ) -> Batches:
         """Return shuffled training batches as a `keras.utils.PyDataset`, for custom training loops.
 
-        A loop after `fit`, at whose end the rate is 0, must first call `model.optimizer.start_schedule()`.
+        A loop after `fit`, at whose end the rate is 0 by default, must first call `model.optimizer.start_schedule()`.
 
         Args:
             x: texts.
@@ -831,7 +831,8 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, FollowsWeights, NamedInpu
     ) -> Any:
         """Train on one batch of texts or token features; see `keras.Model.train_on_batch`.
 
-        If the optimizer's learning-rate schedule has ended, as after `fit`, the learning rate is constant from then on.
+        If the optimizer's schedule has ended with the learning rate 0, as after `fit` by default, the learning rate is
+        the optimizer's `learning_rate` from then on.
         """
         if class_weight is not None:
             class_weight = self.encode_class_weight(class_weight)
