@@ -164,8 +164,8 @@ class Elmo(keras.layers.Layer):
         """Return the backbone's inputs, with word vectors from the cache or, for words that it lacks, from characters.
 
         Raises:
-            ValueError: If the shapes of `inputs` and `word_inputs` do not match, or if a word is neither in the cache
-                nor has characters.
+            ValueError: If the shapes of `inputs` and `word_inputs` do not match, or, in eager mode, if a word is not in
+                the cache and has no characters.
         """
         check_structure("inputs", inputs, keras.KerasTensor((*word_inputs.shape, None), "int32"))
         ids = ops.reshape(ops.cast(word_inputs, "int32"), (-1, ops.shape(word_inputs)[-1]))  # (B, T)

@@ -109,12 +109,13 @@ def read_binary(path: str | Path, file: BinaryIO, verbose: bool = True) -> Vecto
 
 
 def write_text(path: str | Path, table: VectorTable, header: bool = True, verbose: bool = True) -> None:
-    """Write a text file of word2vec or GloVe, with full precision.
+    """Write word vectors to a text file in the format of word2vec or GloVe, at full precision.
 
     Args:
         path: file to write; an existing file is replaced once the new file is complete.
         table: words with their vectors.
-        header: whether to write the first line of word2vec, which GloVe's files lack.
+        header: whether to write word2vec's header line (the numbers of words and of dimensions), which GloVe's
+            files do not have.
         verbose: whether to show progress.
 
     Raises:

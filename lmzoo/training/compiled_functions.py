@@ -81,7 +81,7 @@ class FollowsWeights(keras.Model):
         return {**config, "optimizer": {**config["optimizer"], "built": self.optimizer.built}}
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
-        """Compile with the output of `get_compile_config`, and create the optimizer's state if `config` records one."""
+        """Compile with the output of `get_compile_config`, and build the optimizer if it was built at that time."""
         optimizer = config.get("optimizer")
         is_built = isinstance(optimizer, dict) and optimizer.get("built", False)
         is_built = config.get("optimizer_built", is_built)  # the key in older files

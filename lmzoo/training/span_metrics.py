@@ -41,8 +41,9 @@ class TokenAccuracy(keras.metrics.SparseCategoricalAccuracy):
             position_weights *= sample_weight if len(sample_weight.shape) == 2 else sample_weight[:, None]
         if len(y_pred.shape) == 4:
             y_pred = ops.one_hot(find_best_labels(y_pred, y_true != IGNORED), y_pred.shape[-1])  # (B, T, C + 1)
-        logits = ops.reshape(y_pred, (-1, ops.shape(y_pred)[-1]))  # (B * T, C)
-        super().update_state(ops.reshape(ops.maximum(y_true, 0), (-1,)), logits, ops.reshape(position_weights, (-1,)))
+        label_scores = ops.reshape(y_pred, (-1, ops.shape(y_pred)[-1]))  # (B * T, C), or C + 1 columns with a CRF
+        label_ids = ops.reshape(ops.maximum(y_true, 0), (-1,))  # (B * T,)
+        super().update_state(label_ids, label_scores, ops.reshape(position_weights, (-1,)))
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

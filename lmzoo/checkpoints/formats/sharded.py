@@ -83,10 +83,10 @@ def tensors_in_files(
 
 
 def _read_index(directory: Path, file_name: str, spell: Callable[[str], str]) -> dict[str, Path]:
-    """Return the path of each tensor's shard according to an index, by the tensor name that `spell` returns.
+    """Return a dict from each tensor's name, as converted by `spell`, to the path of its shard in an index file.
 
     Raises:
-        PresetError: If the index is malformed, names a tensor twice, or names files outside the directory.
+        PresetError: If the index is malformed, two names are equal after `spell`, or a file is outside the directory.
     """
     check_is_weights(directory / file_name)
     weight_map = read_json(directory, file_name).get("weight_map")

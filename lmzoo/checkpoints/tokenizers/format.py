@@ -115,7 +115,10 @@ class TokenizerFormat(ABC, Generic[T]):
         """Return the tokenizer to write into `tokenizer.json`, or None if the file cannot express it."""
 
     def packing(self, tokenizer: T) -> Packing | None:
-        """Return the packing of the tokenizer that `pipeline` returns, or None if it never needs to be replaced."""
+        """Return the packing that the post-processor in `pipeline`'s tokenizer applies.
+
+        None means that the post-processor never has to be replaced when a checkpoint is written.
+        """
         return None
 
     def processor(self, packing: Packing, tokenizer: T) -> PostProcessor:

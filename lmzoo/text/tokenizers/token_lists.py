@@ -19,7 +19,8 @@ def in_order(ids: Mapping[str, int], has_gaps: bool = False) -> list[str]:
 
     Args:
         ids: dict from tokens to ids.
-        has_gaps: bool, whether up to half of the ids may be missing; the token of a missing id is "".
+        has_gaps: bool, whether up to half of the ids may be missing. Missing ids and the placeholders of
+            `make_token_entries` are returned as "".
 
     Raises:
         ValueError: If `ids` is not a mapping to integers, two tokens share an id, an id is negative, or more ids are
