@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -12,12 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from lmzoo.common.progress import progress_bar
 from lmzoo.data.examples import ExampleStream, stream
 from lmzoo.data.readers import TableStream, read_choices, read_conll, read_squad, read_table
-from lmzoo.data.readers.tables import FORMATS, label_parts, open_table, table_format
+from lmzoo.data.readers.tables import FORMATS, convert_cell_to_label, label_parts, open_table, table_format
 from lmzoo.data.readers.text_files import Source, get_name, get_suffix
 from lmzoo.files.urls import NamedBytes, read_source_file
 from lmzoo_cli.options import Columns
@@ -62,13 +59,11 @@ def open_stream(
     """
 
     def convert(cell: Any) -> Any:
-        label_texts = [cell] if separator is None else label_parts(cell, separator)
-        if any(label_text in (None, "") or isinstance(label_text, (dict, list)) for label_text in label_texts):
+        parts = [cell] if separator is None else label_parts(cell, separator)
+        label_texts = [convert_cell_to_label(part) for part in parts]
+        if "" in label_texts or any(isinstance(part, (dict, list)) for part in parts):
             raise ValueError("a label is missing or a list")
-        labels = [
-            label_type(label_text if isinstance(label_text, str) else json.dumps(label_text))
-            for label_text in label_texts
-        ]
+        labels = [label_type(label_text) for label_text in label_texts]
         return labels[0] if separator is None else labels
 
     convert.__name__ = "label"  # errors name labels after this function
@@ -105,17 +100,16 @@ def read_texts(
 ) -> Examples:
     """Read texts or pairs of texts and, if `labeled`, their labels.
 
-    Several files are opened as a stream. If the allowed `labels` are given, the labels of the stream are their indices.
+    Several files are opened as a stream. The model checks the stream's labels; if the allowed `labels` are the names of
+    classes without names, "0", "1" and so on, the labels of the stream are integers.
     """
     text_column = _parse_column(columns.text or "text")
     pair_column = columns.pair and _parse_column(columns.pair)
     label_column = _parse_column(columns.label or "label") if labeled else None
     if isinstance(source, Path) and is_several(source):
         text_columns = text_column if pair_column is None else (text_column, pair_column)
-        if labels is not None:
-            # Class numbers, which a model without names for its classes also takes; as int32, like encoded labels, they
-            # are not mistaken for names such as "1".
-            label_type = {name: np.int32(class_number) for class_number, name in enumerate(labels)}.__getitem__
+        if labels is not None and [*labels] == [str(class_number) for class_number in range(len(labels))]:
+            label_type = int
         return open_stream(source, columns, text_columns, label_column, label_type, separator)  # type: ignore[return-value]
     return read_table(
         source, text_column, pair_column, label_column, label_type, labels, separator=separator, **columns.file_options

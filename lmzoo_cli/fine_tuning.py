@@ -126,7 +126,7 @@ def read_examples(options: FitOptions, columns: Columns, reading: Reading) -> Fi
         (x, y), validation = _split(x, y, options.validation_split, options.seed)
     if reading.names and validation:
         training_counts = counts[0] if is_streamed else Counter(reading.names(y))
-        counts = [training_counts, Counter(reading.names(validation[1]))]
+        counts = [training_counts, Counter(map(str, reading.names(validation[1])))]  # streams may have class numbers
     if options.validation_split and reading.names is iter and (warning := describe_missing_classes(*counts)):
         warnings.warn(f"{warning} Raise --validation-split, or pass --validation.", stacklevel=2)
     weights = None

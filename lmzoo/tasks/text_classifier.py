@@ -190,6 +190,10 @@ class TextClassifier(LongTextTask, TextVectorTask):
                     "`validation_data`.",
                     stacklevel=4,  # the caller of `fit`
                 )
+            if self.labels is not None:
+                # Labels are checked again when batches are made, and the number of one class may be another's name.
+                names = np.array(self.labels)
+                return replace(training, y=names[training.y]), replace(validation, y=names[validation.y])
         return training, validation
 
     def classify(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime
 import io
 import json
 import math
@@ -13,16 +14,16 @@ import sys
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import keras
 import numpy as np
+import pyarrow
 import pytest
 import typer
+from pyarrow import parquet
 
 from lmzoo import models
-from lmzoo.evaluation.reports import Report
 from lmzoo.families.bert import FAMILY
 from lmzoo.families.gpt2 import FAMILY as GPT2
 from lmzoo.families.marian import FAMILY as MARIAN
@@ -678,7 +679,7 @@ def test_classes_without_names_are_evaluated_on_several_files(tmp_path):
     assert [*label_sets] == [[2], [0], [1]]
     (tmp_path / "1.csv").write_text("text,label\nfine,3\n")
     x, y = kind.read_labeled(tmp_path, Columns(), task)
-    with pytest.raises(ValueError, match=r"1\.csv, line 2: 'label' is '3', which is not a valid label"):
+    with pytest.raises(ValueError, match=r"Label 3 .* is outside \[0, 3\)"):
         score(kind, task, x, y, 5)
 
 
@@ -700,22 +701,28 @@ def test_a_warning_about_several_parts_of_the_examples_is_shown_once(monkeypatch
     assert text_warnings_in(caught) == ["2 of 3 texts held invalid UTF-8; it was read as U+FFFD."]
 
 
-@pytest.mark.parametrize(("labels", "expected"), [(("1", "0"), ["0", "0", "1"]), (None, [1, 1, 0])])
-def test_class_names_are_replaced_by_numbers_only_if_the_task_has_none(labels, expected):
-    """The number 0 would be ambiguous if another class is called "0"."""
+def test_classes_with_numerals_as_names_are_evaluated_by_name():
+    """The number 0 would be ambiguous, since another class is called "0"."""
+    task = tiny_task(models.TextClassifier, FAMILY, labels=["1", "0"])
+    texts, labels = ["good", "bad", "film"], ["0", "0", "1"]
+    expected = task.evaluate(texts, labels, verbose=0, return_dict=True)
+    report = score(get_kind("classifier"), task, texts, labels, 2)
+    assert report.scores["loss"] == pytest.approx(expected["loss"], rel=1e-5)
 
-    def compare(parts, y, batch_size):
-        return Report({"compared": y})
 
-    task = SimpleNamespace(
-        labels=labels,
-        class_names=["1", "0"],
-        compiled=True,
-        needs_labels=True,
-        measure=lambda x, y, batch_size, verbose: {},
-        compare=compare,
-    )
-    assert score(get_kind("classifier"), task, ["a", "b", "c"], ["0", "0", "1"], 2).scores == {"compared": expected}
+def test_labels_in_several_files_are_checked_by_the_task(tmp_path):
+    (tmp_path / "a.csv").write_text("text,label\ngood,O\nbad,mixed\n")
+    kind, task = get_kind("classifier"), tiny_task(models.TextClassifier, FAMILY)
+    x, y = kind.read_labeled(tmp_path, Columns(), task)
+    with pytest.raises(ValueError, match=r"a\.csv, line 3: Label 'mixed' .* is not one of \['O'"):
+        score(kind, task, x, y, 2)
+
+
+def test_labels_in_several_parquet_files_are_converted_to_strings(tmp_path):
+    for i, label in enumerate([b"good", datetime.date(2026, 11, 30), 1.5]):
+        parquet.write_table(pyarrow.table({"text": ["fine"], "label": [label]}), tmp_path / f"{i}.parquet")
+    _, labels = read_texts(tmp_path, Columns(), True)
+    assert [*labels] == ["good", "2026-11-30", "1.5"]
 
 
 def test_errors_of_several_files(tmp_path):

@@ -629,6 +629,7 @@ def test_label_names_are_strings_but_labels_may_be_numbers(tiny):
         (["1", "0", "2"], [2, 0, 1], "0 at position 1"),
         (["1", "2", "3"], [0.0, 1.0], "1.0 at position 1"),
         (["1", "0", "2"], np.array([2, 1], object), "1 at position 1"),
+        (["1", "0", "2"], np.array([2, 0, 1], "int32"), "0 at position 1"),
         (["True", "False"], [False], "False at position 0"),
         (["1", "0"], [True], "True at position 0"),
     ],
@@ -651,6 +652,9 @@ def test_held_out_labels_with_numerals_as_names_keep_their_classes(tiny):
     encoded_labels = [task.encode_examples(part.x, part.y).labels.tolist() for part in parts]
     assert encoded_labels == [[0, 1, 2, 0], [1, 2, 1]]
     assert len(parts[1].batches(task, BatchOptions())[0]) == 1
+    features = tiny.preprocessor()(texts)
+    parts = task.split_validation(read_inputs(features, ["1", "0", "2", "1", "0", "2", "0"]), 0.4)
+    assert [part.check(task).y.tolist() for part in parts] == [[0, 1, 2, 0], [1, 2, 1]]
 
 
 def test_numbers_features_and_tables_are_not_texts(task):

@@ -218,7 +218,7 @@ class Table:
         """
         if isinstance(cell, (dict, list)):
             raise ValueError(f"{self.where(row)}: {column!r} must be one label, got {_convert_cell_to_json(cell)}.")
-        label = _convert_cell_to_label(cell)
+        label = convert_cell_to_label(cell)
         check_label(label, labels, self.where(row))
         try:
             return label_type(label)
@@ -227,7 +227,7 @@ class Table:
             raise ValueError(f"{self.where(row)}: the label {label!r} is not a valid {type_name}.") from None
 
 
-def _convert_cell_to_label(cell: Any) -> str:
+def convert_cell_to_label(cell: Any) -> str:
     """Return a cell as a string, numbers as in JSON lines and "" for None; Parquet also has bytes, dates and decimals.
 
     Invalid UTF-8 is replaced.
@@ -376,20 +376,21 @@ def _read_csv(file: TextIO, name: str) -> Iterator[tuple[int, list[str]]]:
         line_number = reader.line_num + 1
 
 
-def _handle_empty_lines(rows: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
+def _fill_empty_lines(rows: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
     """Skip rows without cells or, in a table with one column, turn rows without cells into rows with an empty cell.
 
     Rows without cells at the beginning and the end are always skipped.
     """
-    num_columns = 0  # of the first row that has cells
+    first_width = 0
     empty_lines: list[int] = []  # since the last row that has cells, in a table with one column
     for line_number, row in rows:
         if row:
-            num_columns = num_columns or len(row)
-            yield from ((empty_line, [""]) for empty_line in empty_lines)
-            empty_lines = []
+            first_width = first_width or len(row)
+            for empty_line in empty_lines:
+                yield empty_line, [""]
+            empty_lines.clear()
             yield line_number, row
-        elif num_columns == 1:
+        elif first_width == 1:
             empty_lines.append(line_number)
 
 
@@ -400,8 +401,8 @@ def _read_tsv(file: TextIO) -> Iterator[tuple[int, list[str]]]:
 
 # Functions that take a file and its name and yield numbered rows; rows of JSON lines are not yet decoded.
 _SPLITTERS: dict[str, Callable[[TextIO, str], Iterator[tuple[int, Any]]]] = {
-    "csv": lambda file, name: _handle_empty_lines(_read_csv(file, name)),
-    "tsv": lambda file, name: _handle_empty_lines(_read_tsv(file)),
+    "csv": lambda file, name: _fill_empty_lines(_read_csv(file, name)),
+    "tsv": lambda file, name: _fill_empty_lines(_read_tsv(file)),
     "jsonl": lambda file, name: ((number, line) for number, line in read_numbered_lines(file) if line.strip()),
     "txt": lambda file, name: ((number, [line]) for number, line in read_numbered_lines(file)),
     "labeled": lambda file, name: ((number, line.split(" ", 1)) for number, line in read_numbered_lines(file) if line),

@@ -153,18 +153,23 @@ def encode_classes(
         "the labels from 0."
     )
     refuse_first((classes < 0) | (classes >= num_classes), classes, problem, place)
-    if labels is not None and classes.dtype != "int32":  # encoded labels, which are encoded again after a split
+    if labels is not None:
         _refuse_ambiguous(classes, labels, place)
     return classes.astype("int32")
 
 
 def _refuse_ambiguous(classes: np.ndarray, labels: Sequence[str], place: Callable[[int], str]) -> None:
     """Raise a ValueError if a class number is also another class's name, such as 0 for the classes "1" and "0"."""
-    digits = {"False": "0", "True": "1"} if classes.dtype == "bool" else {}
-    positions = {digits.get(name, name): i for i, name in enumerate(labels)}
-    named_classes = np.array([positions.get(str(i), i) for i in range(len(labels))])
+    names = set(labels)
+    class_numbers = classes.astype("int32")
+
+    def is_ambiguous(number: int) -> bool:
+        numerals = {str(number), str(bool(number))} if classes.dtype == "bool" else {str(number)}
+        return not names.isdisjoint(numerals - {labels[number]})
+
+    ambiguous_numbers = [number for number in np.unique(class_numbers).tolist() if is_ambiguous(number)]
     problem = "is the number of one class and the name of another: pass the names of the classes, as strings."
-    refuse_first(named_classes[classes.astype("int32")] != classes, classes, problem, place)
+    refuse_first(np.isin(class_numbers, ambiguous_numbers), classes, problem, place)
 
 
 def encode_numbers(y: Labels) -> np.ndarray:
