@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 
@@ -152,7 +152,7 @@ class Checkpoint:
 
         Raises:
             PresetError: If a file is missing, or describes an unsupported tokenizer or packing, or if the format's own
-                library would compute other positions; see `check_padding`.
+                library would compute other positions for texts with a special token.
         """
         vocabulary_size = self.arguments.get("vocabulary_size")
         max_characters = self.arguments.get("max_characters", 50)
@@ -160,8 +160,11 @@ class Checkpoint:
         has_segments = self.family.packing.segments
         uses_segments = packing.segments and (has_segments or self.arguments.get("num_segments", 0) > 1)
         packing = dataclasses.replace(packing, segments=uses_segments, zero_segments=has_segments and not uses_segments)
-        advice = "Load the backbone alone, or pass `preprocessor=` to use lmzoo's positions."
-        check_padding(tokenizer, self.layout, advice, reads=True)
+        if padding := find_wrong_padding(tokenizer, self.layout):
+            advice = "Load the backbone alone, or pass `preprocessor=` to use lmzoo's positions."
+            if padding.token in tokenizer.special_tokens:
+                raise PresetError(f"{padding.problem} {advice}")
+            warnings.warn(f"{padding.problem} {advice}", stacklevel=2)  # few texts hold an ordinary token
         max_positions = self.arguments.get("max_sequence_length", 512)
         limit = self.sequence_length
         sequence_length = (
@@ -274,36 +277,36 @@ class Checkpoint:
         return entries
 
 
-def check_padding(tokenizer: Tokenizer, layout: Layout, advice: str, reads: bool = False) -> None:
-    """Check that a tokenizer has the padding id that the format's own library needs to compute positions.
+class WrongPadding(NamedTuple):
+    """A token that the format's own library takes for padding.
+
+    Attributes:
+        token: The token.
+        problem: Description of the consequences.
+    """
+
+    token: str
+    problem: str
+
+
+def find_wrong_padding(tokenizer: Tokenizer, layout: Layout) -> WrongPadding | None:
+    """Return the token that has the padding id of the format's own library, or None if it is the padding token.
 
     In RoBERTa and similar models, transformers does not count tokens with the id `pad_token_id` as positions, whereas
     lmzoo counts all tokens that are not masked.
-
-    Args:
-        tokenizer: Tokenizer of the model.
-        layout: Layout of the checkpoint.
-        advice: Last sentences of the error message.
-        reads: Whether a checkpoint is read. An ordinary token with that id, such as "[unused1]", then only causes a
-            warning, since few texts hold it, if any.
-
-    Raises:
-        PresetError: If the padding token has another id.
     """
     allowed_ids = layout.config.allowed.get("pad_token_id")
     if allowed_ids is None:
-        return
+        return None
     pad_id: Any = next(iter(allowed_ids))
     if tokenizer.pad_id == pad_id:
-        return
+        return None
     token = tokenizer.id_to_token(pad_id)
     problem = (
         f"The format {layout.name!r} requires the padding token at id {pad_id}, but {tokenizer.pad_token!r} has id "
-        f"{tokenizer.pad_id}: there, texts with {token!r} would get other positions."
+        f"{tokenizer.pad_id}. In the format's own library, texts with {token!r} would get other positions."
     )
-    if not reads or token in tokenizer.special_tokens:
-        raise PresetError(f"{problem} {advice}")
-    warnings.warn(problem, stacklevel=2)
+    return WrongPadding(token, problem)
 
 
 def _abbreviate(names: list[str]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from lmzoo.checkpoints.checkpoint import check_padding
+from lmzoo.checkpoints.checkpoint import find_wrong_padding
 from lmzoo.checkpoints.config_table import Arguments
 from lmzoo.checkpoints.engine import Layout, convert_to_tensors
 from lmzoo.checkpoints.family_names import keras_hub_prefix, names_in_transformers
@@ -38,7 +38,6 @@ from lmzoo.checkpoints.tokenizers.files import write_tokenizer
 from lmzoo.checkpoints.tokenizers.format import TokenizerFormat
 from lmzoo.checkpoints.tokenizers.keras_hub import write_keras_hub_tokenizer
 from lmzoo.checkpoints.torch_activations import write_activation
-from lmzoo.common.tensor_types import Tensor
 from lmzoo.errors import PresetError
 from lmzoo.files.atomic import atomic_directory
 from lmzoo.files.preset_files import (
@@ -55,8 +54,6 @@ from lmzoo.registry.family import Family, get_family
 from lmzoo.registry.head_kinds import HasHead, task_name
 from lmzoo.text import Preprocessor, Tokenizer
 
-_POSITION_TABLE = "embeddings/position_embedding/embeddings"
-_SEGMENT_TABLE = "embeddings/segment_embedding/embeddings"
 _TOKENIZER_FILES = {
     "added_tokens.json", "generation_config.json", "merges.txt", "source.spm", "special_tokens_map.json",
     "spiece.model", "spm.model", "target.spm", "tokenizer.json", "tokenizer_config.json", "vocab.json", "vocab.txt",
@@ -109,10 +106,8 @@ def write_checkpoint(
     )
     if approximates_gelu:
         config_changes = {**config_changes, "activation": "gelu_tanh"}
-    weights = dict(get_stored_weights(model))
-    if _POSITION_TABLE in layout.backbone and _SEGMENT_TABLE not in layout.backbone:
-        config_changes = {**config_changes, **_merge_segment(weights, backbone.config)}
-    config = _convert_config(layout, dataclasses.replace(backbone.config, **config_changes))
+    merge_changes, weights = layout.merge(backbone.config, dict(get_stored_weights(model)))
+    config = _convert_config(layout, dataclasses.replace(backbone.config, **config_changes, **merge_changes))
     if task is not None:
         is_embedder = head_kind == "embedding"
         if head_kind not in layout.heads or (to == "keras_hub" and not is_embedder):
@@ -128,9 +123,8 @@ def write_checkpoint(
     tensors = convert_to_tensors(layout, weights, head_kind)
     head_tensors = {row.name for row in layout.heads.get(head_kind or "", {}).values()}
     extra_tensors = {name: tensor for name, tensor in extra_tensors.items() if name not in head_tensors}
-    if preprocessor is not None:
-        advice = "Save the backbone alone, or train with a vocabulary in that order."
-        check_padding(preprocessor.tokenizer, layout, advice)
+    if preprocessor is not None and (padding := find_wrong_padding(preprocessor.tokenizer, layout)):
+        raise PresetError(f"{padding.problem} Save the backbone alone, or train with a vocabulary in that order.")
     files = writer.files(family)
     owned_names = {*files, MANIFEST_FILE}  # `verify` may have written a manifest of the earlier files
     with atomic_directory(directory, marker=files[0], owns=owned_names, overwrite=overwrite) as target:
@@ -150,18 +144,6 @@ def write_checkpoint(
             "A TensorFlow 1 checkpoint has no place for the names of labels: pass `labels=` when you load it.",
             stacklevel=3,
         )
-
-
-def _merge_segment(weights: dict[str, Tensor], config: Any) -> Arguments:
-    """Add the embedding of a model's only segment, which every position has, to the position embeddings in `weights`.
-
-    Returns:
-        The argument `num_segments` of the model without segments, or an empty dict if there is not exactly one segment.
-    """
-    if getattr(config, "num_segments", 0) != 1:
-        return {}
-    weights[_POSITION_TABLE] = keras.ops.add(weights[_POSITION_TABLE], weights.pop(_SEGMENT_TABLE))
-    return {"num_segments": 0}
 
 
 def _measure_tanh_effect(backbone: keras.Model) -> tuple[float, float]:

@@ -161,6 +161,8 @@ class Layout:
         ignored: Reason to ignore tensors, by regular expression for their names.
         complete: Function from a configuration to additions that files need and that do not change the model:
             arguments to replace when writing, and extra tensors by name.
+        merge: Function from a configuration and the stored weights by path to the model that files can hold instead:
+            arguments to replace when writing, and its weights by path.
     """
 
     name: str
@@ -174,6 +176,7 @@ class Layout:
     absent: tuple[str, ...] = ()
     ignored: Mapping[str, str] = field(default_factory=dict)
     complete: Callable[[Any], tuple[Arguments, dict[str, np.ndarray]]] = lambda config: ({}, {})
+    merge: Callable[[Any, dict[str, Tensor]], tuple[Arguments, dict[str, Tensor]]] = lambda _, weights: ({}, weights)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import keras
 import numpy as np
 
 from lmzoo.checkpoints.config_table import ConfigTable
@@ -19,8 +20,11 @@ from lmzoo.checkpoints.hugging_face.checkpoint import (
     hugging_face_layout,
 )
 from lmzoo.checkpoints.keras_hub.checkpoint import JOINED_EMBEDDINGS, KerasHubLayout, keras_hub_layout
+from lmzoo.common.tensor_types import Tensor
 
 _SEGMENTS = "embeddings.token_type_embeddings.weight"
+_POSITION_TABLE = "embeddings/position_embedding/embeddings"
+_SEGMENT_TABLE = "embeddings/segment_embedding/embeddings"
 FAIRSEQ_BLOCK = {
     "attention/query": "self_attn.q_proj",
     "attention/key": "self_attn.k_proj",
@@ -42,6 +46,19 @@ def _add_segments(config: Any) -> tuple[dict[str, object], dict[str, np.ndarray]
     if config.num_segments:
         return {}, {}
     return {"num_segments": 1}, {_SEGMENTS: np.zeros((1, config.hidden_dim), "float32")}
+
+
+def _merge_segment(config: Any, weights: dict[str, Tensor]) -> tuple[dict[str, object], dict[str, Tensor]]:
+    """Return the argument `num_segments` and the weights of a model without segments that is equal to a given model.
+
+    A model's only segment is that of every position, so its embedding is added to the position embeddings. For a model
+    with no or several segments, return an empty dict and all weights.
+    """
+    if config.num_segments != 1:
+        return {}, weights
+    position_table = keras.ops.add(weights[_POSITION_TABLE], weights[_SEGMENT_TABLE])
+    other_weights = {path: weight for path, weight in weights.items() if path != _SEGMENT_TABLE}
+    return {"num_segments": 0}, {**other_weights, _POSITION_TABLE: position_table}
 
 
 def transformers_layout(names: Names | None = None) -> HuggingFaceLayout:
@@ -122,8 +139,9 @@ def keras_hub_encoder(prefix: str = "", embedder: bool = False) -> KerasHubLayou
     """
     return keras_hub_layout(
         JOINED_EMBEDDINGS,
-        transforms={"embeddings/position_embedding/embeddings": skip_rows(2)},
+        transforms={_POSITION_TABLE: skip_rows(2)},
         dense_in_head=True,
         embedder=embedder,
         prefix=prefix,
+        merge=_merge_segment,
     )

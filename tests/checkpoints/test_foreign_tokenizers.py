@@ -198,13 +198,20 @@ def test_a_padding_token_without_the_id_of_transformers_is_refused(tmp_path: Pat
     with pytest.raises(PresetError, match=message):
         TextClassifier.from_preset(tmp_path, num_classes=3)
     preprocessor = Preprocessor(words, family.packing, 17)
-    task = TextClassifier.from_preset(tmp_path, num_classes=3, preprocessor=preprocessor)
-    assert type(task.backbone) is type(Backbone.from_preset(tmp_path))
-    # An ordinary token with that id changes the positions of the texts that hold it.
+    assert TextClassifier.from_preset(tmp_path, num_classes=3, preprocessor=preprocessor).preprocessor is preprocessor
+    Backbone.from_preset(tmp_path)
+
+
+def test_an_ordinary_token_at_the_id_of_padding_gives_a_warning(tmp_path: Path) -> None:
+    """It changes the positions of the texts that hold it."""
+    family = families()["roberta"]
+    words = BytePairTokenizer.of_words(["film"], family.tiny.vocabulary_size)
+    start, pad, *others = words.vocabulary
     ordinary = next(token for token in others if token not in words.special_tokens)
     others.remove(ordinary)
+    save_checkpoint(tiny_backbone(family), tmp_path, to="hf")
     write_tokenizer(BytePairTokenizer([pad, ordinary, start, *others], words.merges), tmp_path, 17)
-    with pytest.warns(UserWarning, match=re.escape(f"texts with {ordinary!r} would get other positions.")):
+    with pytest.warns(UserWarning, match=re.escape(f"texts with {ordinary!r} would get other positions. Load the")):
         assert TextClassifier.from_preset(tmp_path, num_classes=3).preprocessor.tokenizer.pad_id == 0
 
 

@@ -151,7 +151,7 @@ def test_fairseqs_dictionary_must_list_the_pieces_of_the_model(tmp_path: Path) -
     ):
         (tmp_path / "dict.txt").write_text("\n".join([*wrong, ""]), "utf-8")
         with pytest.raises(
-            PresetError, match=rf"dict.txt, line {line}: expected .*, got {re.escape(got)}\. lmzoo supp"
+            PresetError, match=rf"dict.txt, line {line}: expected .*, got {re.escape(got)}\. The dictionary must list"
         ):
             read_tokenizer(tmp_path, XlmRobertaTokenizer)
 

@@ -137,7 +137,15 @@ def test_generation_settings_that_lmzoo_lacks_give_a_warning(tmp_path):
     (message,) = (str(warning.message) for warning in caught if "generation settings" in str(warning.message))
     assert message.startswith(f"{file}: ignoring generation settings that lmzoo lacks: `forced_bos_token_id` (7), ")
     assert all(f"`{key}` ({value!r})" in message for key, value in changes.items())
-    file.write_text(json.dumps({**config, "decoder_start_token_id": pad_id + 1}))
+
+
+@pytest.mark.parametrize("changes", [{}, {"pad_token_id": None}], ids=["", "padding in config.json"])
+def test_targets_must_begin_with_the_padding_token(changes, tmp_path):
+    lmzoo.save_checkpoint(tiny_task(Seq2SeqLM, FAMILY), tmp_path, to="hf")
+    file = tmp_path / "generation_config.json"
+    config = json.loads(file.read_text())
+    pad_id = config["pad_token_id"]
+    file.write_text(json.dumps({**config, "decoder_start_token_id": pad_id + 1, **changes}))
     message = f"`decoder_start_token_id` must be `pad_token_id`, which is {pad_id}, got {pad_id + 1}"
     with pytest.raises(PresetError, match=message):
         Seq2SeqLM.from_preset(tmp_path)

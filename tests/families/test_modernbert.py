@@ -201,12 +201,18 @@ def test_unsupported_configurations_are_refused(changes, message, checkpoint, tm
         ({"classifier_bias": True}, "`classifier_bias` must be False, got True"),
     ],
 )
-def test_settings_of_heads_matter_for_tasks_alone(changes, message, tmp_path):
+def test_settings_of_heads_matter_only_for_tasks(changes, message, tmp_path):
     save_checkpoint(tiny_task(MaskedLM, FAMILY), tmp_path, to="hf")
     edit_config(tmp_path, **changes)
     with pytest.raises(PresetError, match=message):
         MaskedLM.from_preset(tmp_path)
     assert isinstance(Backbone.from_preset(tmp_path), ModernBertBackbone)
+
+
+def test_the_bias_of_the_decoder_matters_only_for_predictions_of_tokens(tmp_path):
+    save_checkpoint(tiny_task(TextClassifier, FAMILY), tmp_path, to="hf")
+    edit_config(tmp_path, decoder_bias=False)
+    assert TextClassifier.from_preset(tmp_path).num_classes == 3
 
 
 def test_written_ids_of_special_tokens_are_the_tokenizers(tmp_path):

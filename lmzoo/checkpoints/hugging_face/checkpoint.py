@@ -436,25 +436,31 @@ def _read_beam_settings(files: JsonFiles) -> Arguments:
     file_name = "generation_config.json"
     file = files.directory / (file_name if (files.directory / file_name).is_file() else CONFIG_FILE)
     generation_config = files.read(file.name)
-    pad_id = generation_config.get("pad_token_id", files.read(CONFIG_FILE).get("pad_token_id"))
+    pad_id = generation_config.get("pad_token_id")
+    if pad_id is None:
+        pad_id = files.read(CONFIG_FILE).get("pad_token_id")
     start_id = generation_config.get("decoder_start_token_id")
     is_valid = None in (pad_id, start_id) or start_id == pad_id
     require_value(is_valid, file, "decoder_start_token_id", f"`pad_token_id`, which is {pad_id}", start_id)
+    _warn_about_ignored_settings(file, generation_config, pad_id)
+    return {
+        name: generation_config[name]
+        for name in ("num_beams", "length_penalty")
+        if generation_config.get(name) is not None
+    }
+
+
+def _warn_about_ignored_settings(file: Path, generation_config: JsonObject, pad_id: object) -> None:
+    """Warn about settings for generation that lmzoo lacks, if any has an effect."""
+    harmless_values = {**UNSUPPORTED_GENERATION, "bad_words_ids": (None, [], [[pad_id]])}  # padding is never generated
     ignored_settings = {
         key: generation_config[key]
-        for key, values in UNSUPPORTED_GENERATION.items()
+        for key, values in harmless_values.items()
         if key in generation_config and generation_config[key] not in values
     }
-    if generation_config.get("bad_words_ids") not in (None, [], [[pad_id]]):  # lmzoo never generates padding
-        ignored_settings["bad_words_ids"] = generation_config["bad_words_ids"]
     if ignored_settings:
         warnings.warn(
             f"{file}: ignoring generation settings that lmzoo lacks: {format_keys(ignored_settings)}. Generated texts "
             "may differ from transformers'.",
             stacklevel=2,
         )
-    return {
-        name: generation_config[name]
-        for name in ("num_beams", "length_penalty")
-        if generation_config.get(name) is not None
-    }

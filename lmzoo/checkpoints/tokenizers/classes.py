@@ -34,6 +34,7 @@ class TokenizerClass:
         special_tokens: Special tokens that differ from the defaults of lmzoo's class, by role.
         packing: Packing of the class.
         packs: Whether the class always uses this packing, whatever `tokenizer.json` says.
+        is_decoder: Whether it is the class of a family of decoders, whose tokenizers add no special tokens.
     """
 
     name: str
@@ -41,6 +42,7 @@ class TokenizerClass:
     special_tokens: SpecialTokens = field(default_factory=SpecialTokens)
     packing: Packing = NO_PACKING
     packs: bool = True
+    is_decoder: bool = False
 
     @property
     def tokens_by_role(self) -> dict[str, Any]:
@@ -56,7 +58,7 @@ class TokenizerClass:
 
 def get_family_class(family: Family) -> TokenizerClass:
     """Return the tokenizer class of a family in transformers, with the name "" if transformers has no such class."""
-    is_decoder = bool(getattr(family.backbone, "causal", False))  # decoders' tokenizers add no special tokens
+    is_decoder = _is_decoder(family)
     name = ""
     packing = NO_PACKING if is_decoder else family.packing
     if "hf" in family.checkpoints:
@@ -64,18 +66,22 @@ def get_family_class(family: Family) -> TokenizerClass:
         name = f"{names.prefix}Tokenizer" if names.tokenizer is None else names.tokenizer
         packing = dataclasses.replace(packing, segments=packing.segments or names.tokenizer_segments)
     packs = not (is_decoder or name in _READING_PACKING)
-    return TokenizerClass(name, family.tokenizer, family.special_tokens, packing, packs)
+    return TokenizerClass(name, family.tokenizer, family.special_tokens, packing, packs, is_decoder)
 
 
 def get_family_packing(family: Family, tokenizer: Tokenizer) -> Packing:
     """Return a family's packing, for a decoder's own tokenizer with the end token that the tokenizer has."""
     packing = family.packing
     end = tokenizer.end_token
-    is_decoder = bool(getattr(family.backbone, "causal", False))
-    if not (is_decoder and type(tokenizer) is family.tokenizer and packing.end and end):
+    if not (_is_decoder(family) and type(tokenizer) is family.tokenizer and packing.end and end):
         return packing
     between = tuple(end if token == packing.end else token for token in packing.between)
     return dataclasses.replace(packing, end=end, between=between)
+
+
+def _is_decoder(family: Family) -> bool:
+    """Return whether a family's models are decoders."""
+    return bool(getattr(family.backbone, "causal", False))
 
 
 def list_tokenizer_classes() -> dict[str, TokenizerClass]:

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from lmzoo.checkpoints.config_table import Arguments, JsonObject
 from lmzoo.checkpoints.tokenizers.classes import (
     ANY_CLASS,
-    NO_PACKING,
     SETTINGS_FILE,
     TokenizerClass,
     find_class,
@@ -117,11 +116,7 @@ def read_tokenizer_and_packing(
         packing = read_packing(
             files, stored_tokenizer.peer, family_class, stored_tokenizer.tokenizer, stored_tokenizer.pipeline
         )
-    if (
-        stored_tokenizer.peer.name == family_class.name
-        and not packing.overhead(pair=True)
-        and family_class.packing == NO_PACKING
-    ):
+    if stored_tokenizer.peer.name == family_class.name and not packing.overhead(pair=True) and family_class.is_decoder:
         return stored_tokenizer.tokenizer, get_family_packing(family, stored_tokenizer.tokenizer)
     return stored_tokenizer.tokenizer, packing
 
@@ -291,8 +286,7 @@ def _read_transformers_tokenizer(
 ) -> _Stored:
     tokenizer_class = find_class(files, family_class, pipeline)
     tokenizer_format = get_format(tokenizer_class.tokenizer)
-    is_decoder = family_class.packing == NO_PACKING
-    if not is_decoder:  # decoders have the special tokens of their family
+    if not family_class.is_decoder:  # decoders have the special tokens of their family
         special_tokens: Any = {**tokenizer_class.special_tokens, **read_roles(files, tokenizer_format)}
         tokenizer_class = dataclasses.replace(tokenizer_class, special_tokens=special_tokens)
     file, vocabulary = _find_vocabulary(files.directory, tokenizer_class, family_class, pipeline)
@@ -312,7 +306,7 @@ def _read_transformers_tokenizer(
         if "lowercase" in tokenizer.get_config() and "lowercase" not in settings:
             arguments["lowercase"] = _guess_lowercase(files, file, tokenizer)
             tokenizer = tokenizer_format.tokenizer(**arguments)
-        if token_arguments := read_tokens(files, tokenizer, pipeline, is_decoder):
+        if token_arguments := read_tokens(files, tokenizer, pipeline, family_class.is_decoder):
             tokenizer = tokenizer_format.tokenizer(**{**arguments, **token_arguments})
     return _Stored(tokenizer, file, tokenizer_class, pipeline)
 

@@ -57,8 +57,8 @@ def read_packing(
         if any(flags) and not has_fixed_packing:
             packing = _make_packing(tokenizer, *flags)
     else:
-        is_decoder = family_class.packing == NO_PACKING  # so that segments have no effect
-        stored_packing = _convert_processor(pipeline.get("post_processor"), tokenizer, file, not is_decoder)
+        has_segments = not family_class.is_decoder
+        stored_packing = _convert_processor(pipeline.get("post_processor"), tokenizer, file, has_segments)
         if not has_fixed_packing:
             packing = stored_packing or NO_PACKING
         elif stored_packing is not None and dataclasses.replace(stored_packing, segments=packing.segments) != packing:

@@ -312,11 +312,15 @@ def _check_dictionary(file: Path, model: bytes) -> None:
     for line_number, (piece, token) in enumerate(itertools.zip_longest(pieces, tokens), 1):
         if piece != token:
             raise PresetError(
-                f"{file}, line {line_number}: expected {'no more lines' if piece is None else repr(piece)}, got "
-                f"{'no more lines' if token is None else repr(token)}. lmzoo supports only dictionaries that list the "
-                "pieces of the SentencePiece model from the fourth on, as XLM-RoBERTa's does: with another dictionary, "
-                "such as CamemBERT's, tokens have other ids. Pass `preprocessor=` with a tokenizer that has these ids."
+                f"{file}, line {line_number}: expected {_quote_line(piece)}, got {_quote_line(token)}. The dictionary "
+                "must list the pieces of the SentencePiece model in order, from the fourth on, as XLM-RoBERTa's does; "
+                "CamemBERT's does not. Pass `preprocessor=` with a tokenizer that has the dictionary's ids."
             )
+
+
+def _quote_line(line: str | None) -> str:
+    """Return a line in quotes, or "no more lines" for None."""
+    return "no more lines" if line is None else repr(line)
 
 
 class DebertaV3Format(_ModelFormat):
