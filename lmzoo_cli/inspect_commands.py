@@ -80,7 +80,7 @@ def report(
     if isinstance(x, ExampleStream):
         raise ValueError(f"A report is on the examples of one file, not of a directory or a pattern: {data}.")
     values_by_column = read_columns(data, columns, by or [])
-    check_optional_tables(x, True, values_by_column, judged=task.needs_labels or y is not None)
+    check_optional_tables(x, True, values_by_column, judged=task.judges(y))
     task_report = add_optional_tables(score(kind, task, x, y, batch_size), x, True, values_by_column)
     analysis.write_report(output, task_report, f"{Path(model).name} on {data.name}")
     typer.echo(f"Wrote {output}.")

@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from lmzoo.common.progress import progress_bar
 from lmzoo.data.readers.tables import SUFFIXES
-from lmzoo.data.readers.text_files import get_suffix
+from lmzoo.data.readers.text_files import get_suffix, is_listed
 from lmzoo.errors import ArgumentError, NoExamplesError
 from lmzoo.files.urls import (
     NamedBytes,
@@ -36,7 +36,7 @@ from lmzoo.files.urls import (
 )
 from lmzoo.parallel.workers import run_jobs
 from lmzoo.presets.catalog import find_local_directory
-from lmzoo.tasks import MaskedLM, Task
+from lmzoo.tasks import Task
 from lmzoo.text.validate_text import TextWarningFilter, collect_warnings
 from lmzoo_cli.answers import WRITERS, Origin, make_origins, make_parquet_table
 from lmzoo_cli.examples import WORDS, Inputs, count_examples, iterate_in_parts, read_origins
@@ -111,9 +111,10 @@ class Prediction:
             raise ValueError(
                 f"A {type(task).__name__} takes no such option: leave out --{min(unknown_options).replace('_', '-')}."
             )
-        if isinstance(task, MaskedLM):
-            with collect_warnings():  # each part gives its own
-                task.encode_masks(x)  # raises an error about any text now, not after hours of predictions
+        with collect_warnings():  # each part gives its own
+            task.check_answerable(
+                x, **self.options
+            )  # raises an error about any text now, not after hours of predictions
         with iterate_in_parts(x, self.batch_size, show_progress) as parts:
             WRITERS[self.to](file, self._answers(task, parts, origins, cancel_status))
 
@@ -260,9 +261,8 @@ def absolute_model(model: str) -> str:
 
 
 def holds_examples(name: str, format: str | None) -> bool:
-    """Return whether a file holds examples: it is not hidden and, unless a format is set, has a suffix of examples."""
-    is_hidden = PurePath(name).name.startswith((".", "_"))
-    return not is_hidden and (format is not None or get_suffix(name) in _SUFFIXES)
+    """Return whether a file in a directory holds examples: its suffix is one of examples, or a format is set."""
+    return format is not None or get_suffix(name) in _SUFFIXES
 
 
 def _pair_files(data: str, files: Sequence[str], directory: str, to: str) -> list[FilePair]:
@@ -279,9 +279,8 @@ def _pair_files(data: str, files: Sequence[str], directory: str, to: str) -> lis
         for file, name in zip(files, names, strict=True)
     ]
     sources = {make_absolute(pair.source) for pair in pairs}
-    if any(make_absolute(pair.target) in sources for pair in pairs) or f"{make_absolute(directory)}/".startswith(
-        f"{make_absolute(data)}/"
-    ):
+    replaces_examples = any(make_absolute(pair.target) in sources for pair in pairs)
+    if replaces_examples or is_listed(directory, data):
         raise ValueError(f"{directory} also holds the examples: write the answers into another directory.")
     return pairs
 

@@ -125,6 +125,7 @@ def predict(
     examples. To continue a stopped run, repeat the command. With --overwrite, answers from another model or other
     options are replaced file by file, and if all files are done, all answers are computed again.
     """
+    from lmzoo.data.readers.text_files import SKIPPED_PREFIXES
     from lmzoo.files.urls import find_files
     from lmzoo_cli.answers import check_answers, choose_format, open_output
     from lmzoo_cli.examples import count_examples, open_input
@@ -132,7 +133,9 @@ def predict(
     from lmzoo_cli.predicting import Prediction, absolute_model, holds_examples, predict_files
 
     data = os.path.expanduser(data)  # shells do not expand a quoted "~"
-    files = [data] if data == "-" else find_files(data, lambda name: holds_examples(name, columns.format))
+    files = (
+        [data] if data == "-" else find_files(data, lambda name: holds_examples(name, columns.format), SKIPPED_PREFIXES)
+    )
     writes_directory = scale.workers is not None or files != [data]
     options = {name: value for name, value in (("top_k", top_k), ("threshold", threshold)) if value is not None}
     answer_format = choose_format(to, None if writes_directory else output, columns.format)

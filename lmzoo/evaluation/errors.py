@@ -19,7 +19,10 @@ _MAX_SINGLE_NUMBERS = 8  # up to this many distinct numbers form one group each;
 _MAX_GROUPS = 20  # this many of the most frequent values form one group each; rarer values share a group
 _MISSING = ("", "None", "nan", "NaN", "<NA>", "NaT")
 _NONE = "(none)"
-NOT_JUDGED = "This task has no answers that are right or wrong, which a report of errors needs."
+NOT_JUDGED_MESSAGE = (
+    "This task has no answers that are right or wrong: make its report without `errors` and `columns` or, on the "
+    "command line, with `lmzoo evaluate`."
+)
 
 # Names of tables:
 CURVE = "learning curve"
@@ -243,7 +246,7 @@ def _get_judged(report: Report) -> Judged:
         ValueError: If the report has no judged predictions.
     """
     if report.judged is None:
-        raise ValueError(NOT_JUDGED)
+        raise ValueError(NOT_JUDGED_MESSAGE)
     return report.judged
 
 

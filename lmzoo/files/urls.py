@@ -55,16 +55,18 @@ def join_path(folder: str | Path, name: str) -> str:
     return f"{os.fspath(folder).rstrip('/')}/{name}" if is_url(folder) else os.path.join(folder, name)
 
 
-def find_files(path: str | Path, accepts: Callable[[str], bool]) -> list[str]:
+def find_files(
+    path: str | Path, accepts: Callable[[str], bool], skipped_prefixes: tuple[str, ...] = (".",)
+) -> list[str]:
     """List the files at a path, in a directory, or matching a pattern, sorted by name.
 
-    In a directory, files and subdirectories whose names begin with "." are skipped. Links to directories are followed,
-    and each directory is listed once.
+    Links to directories are followed, and each directory is listed once.
 
     Args:
         path: a file; a directory, whose accepted files are listed, including those in subdirectories; or a pattern such
             as `"part-*.jsonl"`, whose matches are files or directories.
         accepts: predicate that takes the path of a file in a directory, and returns whether to list the file.
+        skipped_prefixes: in a directory, files and subdirectories are skipped if their names begin with one of these.
 
     Returns:
         Paths, or URLs if `path` is a URL; empty if a directory contains no accepted files.
@@ -79,12 +81,16 @@ def find_files(path: str | Path, accepts: Callable[[str], bool]) -> list[str]:
         is_folder = file_system.isdir(remote_path)
         path_exists = file_system.exists(remote_path)
         listed_paths = file_system.find(remote_path) if is_folder else []
-        files = [file_system.unstrip_protocol(file) for file in listed_paths if not _is_hidden(file, remote_path)]
+        files = [
+            file_system.unstrip_protocol(file)
+            for file in listed_paths
+            if not is_skipped(file, remote_path, skipped_prefixes)
+        ]
         matches = [] if path_exists else map(file_system.unstrip_protocol, file_system.glob(remote_path))
     else:
         is_folder = os.path.isdir(location)
         path_exists = os.path.exists(location)
-        files = list(_walk_files(location)) if is_folder else []
+        files = list(_walk_files(location, skipped_prefixes)) if is_folder else []
         matches = iter([] if path_exists else glob.glob(location, recursive=True))
     if is_folder:
         return sorted(filter(accepts, files), key=_split_path)
@@ -93,7 +99,13 @@ def find_files(path: str | Path, accepts: Callable[[str], bool]) -> list[str]:
     sorted_matches = sorted(matches, key=_split_path)
     if not sorted_matches:
         raise FileNotFoundError(f"There is no {location}.")
-    return [file for match in sorted_matches for file in find_files(match, accepts)]
+    return [file for match in sorted_matches for file in find_files(match, accepts, skipped_prefixes)]
+
+
+def is_skipped(path: str | Path, folder: str | Path, prefixes: tuple[str, ...]) -> bool:
+    """Return whether a path in `folder` has a name, or is below a directory with one, that begins with a prefix."""
+    relative_path = os.path.relpath(make_absolute(path), make_absolute(folder))
+    return any(part.startswith(prefixes) for part in _split_path(relative_path) if part != os.curdir)
 
 
 def list_relative_names(path: str | Path, files: Sequence[str]) -> list[str]:
@@ -251,8 +263,8 @@ def _resolve_url(url: str) -> tuple[Any, str]:
     return url_to_fs(url)
 
 
-def _walk_files(folder: str) -> Iterator[str]:
-    """Yield the paths of all files in a local directory, without hidden files and directories.
+def _walk_files(folder: str, skipped_prefixes: tuple[str, ...]) -> Iterator[str]:
+    """Yield the paths of all files in a local directory; see `find_files` for `skipped_prefixes`.
 
     Directories behind links come last, and only if they were not listed before, so that links cannot form a cycle.
     """
@@ -260,7 +272,7 @@ def _walk_files(folder: str) -> Iterator[str]:
     visited_folders = set()
     for start in pending_folders:
         for parent, folder_names, file_names in os.walk(start):
-            folder_names[:] = sorted(name for name in folder_names if not name.startswith("."))
+            folder_names[:] = sorted(name for name in folder_names if not name.startswith(skipped_prefixes))
             real_parent = os.path.realpath(parent)
             if real_parent in visited_folders:
                 folder_names.clear()
@@ -268,13 +280,8 @@ def _walk_files(folder: str) -> Iterator[str]:
             visited_folders.add(real_parent)
             subfolders = [os.path.join(parent, name) for name in folder_names]
             pending_folders += filter(os.path.islink, subfolders)
-            files = [Path(parent, name) for name in file_names if not name.startswith(".")]
+            files = [Path(parent, name) for name in file_names if not name.startswith(skipped_prefixes)]
             yield from (str(file) for file in files if file.is_file())
-
-
-def _is_hidden(path: str, folder: str) -> bool:
-    """Return whether a file, or a directory between `folder` and the file, has a name that begins with "."."""
-    return any(part.startswith(".") for part in _split_path(os.path.relpath(path, folder)))
 
 
 def _split_path(path: str) -> list[str]:

@@ -202,14 +202,14 @@ def _check_outside_of_texts(texts: Sequence[TextSource], **folders: str | Path) 
         **folders: folders or URLs to write, by the name of the argument.
 
     Raises:
-        ValueError: If a folder is, or is in, a folder of a text.
+        ValueError: If a folder is, or is in, a folder of a text, or holds a file that matches a pattern of a text.
     """
     for argument, folder in folders.items():
         for text in texts:
-            if source := text.find_folder_around(folder):
+            if source := text.find_source_around(folder):
                 raise ArgumentError(
-                    f"`{argument}`, {folder}, is in {source}, whose files are read as documents. Choose a folder "
-                    "outside of it.",
+                    f"`{argument}`, {folder}, holds files that would be read as documents, since {source} is among the "
+                    "texts. Choose another folder.",
                     argument,
                 )
 

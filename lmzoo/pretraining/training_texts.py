@@ -14,8 +14,9 @@ from typing import Any, TypeAlias
 from lmzoo.common.arguments import is_number, require
 from lmzoo.data.corpora.documents import read_documents, split_documents, text_files
 from lmzoo.data.corpora.tokenized_documents import check_documents
+from lmzoo.data.readers.text_files import is_listed
 from lmzoo.errors import ArgumentError
-from lmzoo.files.urls import get_size, is_in_folder, make_absolute, open_to_read
+from lmzoo.files.urls import exists, get_size, is_in_folder, make_absolute, open_to_read
 from lmzoo.text.word_splitting import list_words
 
 Text: TypeAlias = str | Path | Iterable[str | Path] | Iterable[Sequence[str]] | Mapping[str, float]
@@ -65,10 +66,13 @@ class TextSource:
         """Return the paths of all files, or an empty list for documents in memory."""
         return [path for source in self._source for path in text_files(source)] if self.in_files else []
 
-    def find_folder_around(self, path: str | Path) -> str | Path | None:
-        """Return the folder or URL of the text that is, or contains, a path; None if there is none."""
-        sources = self._source if self.in_files else []
-        return next((source for source in sources if is_in_folder(path, source)), None)
+    def find_source_around(self, folder: str | Path) -> str | Path | None:
+        """Return the folder or pattern of the text by which files of `folder` would be read; None if there is none."""
+        for source in self._source if self.in_files else []:
+            matches_pattern = not exists(source) and any(is_in_folder(file, folder) for file in text_files(source))
+            if matches_pattern or is_listed(folder, source):
+                return source
+        return None
 
     def identity(self) -> dict[str, object]:
         """Return values that identify the text in a saved run: sizes and a digest of files, or a digest of documents.

@@ -654,6 +654,10 @@ class CausalLM(TokenLabelsTask):
 
     answers = generate
 
+    def check_answerable(self, x: Any, **options: Any) -> None:
+        ids, _, _ = self._encode_prompts(x, self.backbone.config.vocabulary_size)
+        check_room(ids, options.get("max_new_tokens"), self.backbone.config.max_sequence_length)
+
     def _encode_prompts(self, prompts: Any, vocabulary_size: int) -> tuple[list[list[int]], bool, bool]:
         """Return the token ids of each prompt, whether there is a single prompt, and whether ids were passed.
 

@@ -161,7 +161,7 @@ class MaskedLM(TokenLabelsTask, MaskedTokensTask):
                 `top_k` is below 1.
         """
         check_top_k(top_k)
-        examples, encoded, mask_counts = self.encode_masks(texts)
+        examples, encoded, mask_counts = self._encode_masks(texts)
         candidates_by_text = []
         is_whole_word = self._find_whole_word_masks() if whole_words else None
         chunk_size = max(1, _MAX_MASKS // mask_counts.max(initial=1))
@@ -176,14 +176,11 @@ class MaskedLM(TokenLabelsTask, MaskedTokensTask):
 
     answers = fill
 
-    def encode_masks(self, texts: Texts) -> tuple[list[tuple[str, ...]], EncodedTexts, np.ndarray]:
-        """Encode texts with masks, as `fill` does before it predicts.
+    def check_answerable(self, x: Texts, **options: Any) -> None:
+        self._encode_masks(x)
 
-        Args:
-            texts: a list of strings (or pairs), each with at least one mask token.
-
-        Returns:
-            For each of the n texts, its one or two strings; the encoded texts; and their numbers of masks, int (n,).
+    def _encode_masks(self, texts: Texts) -> tuple[list[tuple[str, ...]], EncodedTexts, np.ndarray]:
+        """Return the strings of each of n texts, the encoded texts, and their numbers of masks, int (n,).
 
         Raises:
             TypeError: If an entry is not text; the message names its position.

@@ -332,6 +332,9 @@ class QuestionAnswerer(Task):
 
     answers = answer
 
+    def check_answerable(self, x: Texts, **options: Any) -> None:
+        self.encode_inputs(x)
+
     def _rank_answers(
         self, encoded: EncodedWindows, batch_size: int, must_answer: bool
     ) -> tuple[list[list[Answer]], np.ndarray]:

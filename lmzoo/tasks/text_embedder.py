@@ -166,7 +166,6 @@ class TextEmbedder(LongTextTask):
     uses_pooler = False
     independent_rows = False
     distillation = DistillationSettings((0.0, 0.0, 1.0), takes_labels=False, compares_predictions=False)
-    _layer_models: LayerModels | None = None
 
     def __init__(
         self,
@@ -318,19 +317,14 @@ class TextEmbedder(LongTextTask):
         """Return the means of windows, (B, H), as the vectors of texts, scaled to unit length if `normalize` is set."""
         return unit_vectors(outputs) if self.normalize else outputs
 
-    def forget_compiled(self) -> None:
-        """Drop the compiled functions, and the models that `embed` uses for individual layers."""
-        super().forget_compiled()
-        self._layer_models = None
-
     @property
     def layer_models(self) -> LayerModels:
         """The models that `embed` uses for individual layers, compiled with the task's settings."""
-        self.prepare_functions()
-        if self._layer_models is None:
+        compiled_parts = self.compiled_parts
+        if "layers" not in compiled_parts:
             compile_settings = {"jit_compile": self.jit_compile, "run_eagerly": self.run_eagerly}
-            self._layer_models = LayerModels(self.backbone, **compile_settings)
-        return self._layer_models
+            compiled_parts["layers"] = LayerModels(self.backbone, **compile_settings)
+        return compiled_parts["layers"]
 
     # === Pairs ===
 
@@ -714,6 +708,9 @@ class TextEmbedder(LongTextTask):
         if index is None:
             index = ArrayIndex(self.embed_documents(corpus_texts, batch_size, document_prompt_name))
         return as_hits(*index.search(query_vectors, top_k, self.similarity), texts)
+
+    def judges(self, y: Labels | None) -> bool:
+        return y is not None
 
     def compare(self, parts: Iterable[Any], y: Any, batch_size: int, **measured: float) -> Report:
         """Return a report that compares the pairs' cosines with the labels, or an empty report without labels."""

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
+from functools import partial
 
 import pyarrow
 import pytest
@@ -17,6 +18,7 @@ from pyarrow import parquet
 
 from lmzoo import models
 from lmzoo.families.bert import FAMILY
+from lmzoo.families.gpt2 import FAMILY as GPT2
 from lmzoo.files.urls import open_to_read, whole_file
 from lmzoo.testing.tiny import tiny_task, tiny_texts
 from lmzoo_cli import predicting
@@ -136,12 +138,44 @@ def test_ids_of_two_types_are_refused_before_the_predictions(tmp_path):
         prediction.read(get_kind("classifier"), tmp_path / "a.jsonl")
 
 
-def test_texts_without_a_mask_are_found_before_the_predictions(monkeypatch):
-    monkeypatch.setattr(models.MaskedLM, "answers", lambda self, texts, batch_size: pytest.fail("predicts"))
-    texts = [*["a [MASK]"] * 67, "good film"]  # several parts of 16 batches
-    prediction = Prediction("model.keras", Columns(), None, {}, "jsonl", 2)
-    with pytest.raises(ValueError, match=r"`texts\[67\]` holds no \[MASK\]"):
-        prediction.write(tiny_task(models.MaskedLM, FAMILY), texts, [{}] * 68, io.BytesIO(), lambda: None, False)
+@pytest.mark.parametrize(
+    ("make_task", "example", "unanswerable", "options", "message"),
+    [
+        (partial(tiny_task, models.MaskedLM, FAMILY), "a [MASK]", "good film", {}, r"`texts\[67\]` holds no \[MASK\]"),
+        (
+            partial(tiny_task, models.CausalLM, GPT2),
+            "good",
+            "bad " * 97,
+            {},
+            r"`prompts\[67\]` has .* no room for a new token",
+        ),
+        (
+            partial(tiny_task, models.CausalLM, GPT2),
+            "good",
+            "bad " * 11,
+            {"max_new_tokens": 61},
+            r"`prompts\[67\]` has .* tokens, which with `max_new_tokens=61`",
+        ),
+        (
+            partial(tiny_task, models.QuestionAnswerer, FAMILY, max_question_length=97),
+            ("who", "a fine film"),
+            ("who " * 97, "a fine film"),
+            {},
+            "The question of example 67 .* leaves no room for the context",
+        ),
+    ],
+    ids=["without a mask", "no room for a token", "no room for the new tokens", "no room for the context"],
+)
+def test_unanswerable_examples_are_found_before_the_predictions(
+    make_task, example, unanswerable, options, message, monkeypatch
+):
+    task = make_task()
+    monkeypatch.setattr(type(task), "answers", lambda self, x, batch_size, max_new_tokens=None: pytest.fail("predicts"))
+    examples = [*[example] * 67, unanswerable]  # several parts of 16 batches
+    x = tuple(map(list, zip(*examples, strict=True))) if isinstance(example, tuple) else examples
+    prediction = Prediction("model.keras", Columns(), None, options, "jsonl", 2)
+    with pytest.raises(ValueError, match=message):
+        prediction.write(task, x, [{}] * 68, io.BytesIO(), lambda: None, False)
 
 
 @pytest.mark.slow
@@ -214,6 +248,9 @@ class FakeTask:
         if f"stop {name}" in texts:
             raise KeyboardInterrupt
         return [{"label": name} for _ in texts]
+
+    def check_answerable(self, x, **options):
+        pass
 
 
 def test_an_error_names_the_example_from_which_it_counts():

@@ -85,6 +85,14 @@ def test_a_corpus_among_its_documents_is_refused(source, tmp_path, name):
     assert len(TokenCorpus(source / name)) == 5
 
 
+def test_a_corpus_that_matches_the_pattern_of_its_documents_is_refused(source):
+    prepare_corpus(source, TOKENIZER, source / "_corpus", verbose=False)  # such folders are skipped
+    pattern = source / "[0-9o]*"
+    prepare_corpus(pattern, TOKENIZER, source / "out", verbose=False)
+    with pytest.raises(ValueError, match=r"documents/out/.* is in .*/out, so files of the corpus may also match .*\*:"):
+        prepare_corpus(pattern, TOKENIZER, source / "out", verbose=False)
+
+
 def shards(folder):
     return {name: content for name, content in sorted(files(folder).items()) if name.endswith(".bin")}
 

@@ -54,14 +54,15 @@ def test_all_formats_in_one_stream(files, tmp_path):
     assert TableStream(files[0]).column_names == ["text", "label", "other"]
 
 
-def test_a_given_format_is_that_of_all_files_in_a_directory(tmp_path):
-    for name in ("part-0", "part-1.data", "_SUCCESS", "_log.csv", ".part-2"):
+def test_a_given_format_applies_to_all_files_in_a_directory(tmp_path):
+    for name in ("part-0", "part-1.data", "_SUCCESS", "_log.csv", ".part-2", "_temporary/0/part-3", "more/.old/part-4"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"text\n{name}\n")
     assert [row["text"] for row in TableStream(tmp_path, format="csv")] == ["part-0", "part-1.data"]
     with pytest.raises(FileNotFoundError, match=r"holds no \.csv, "):
         TableStream(tmp_path)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FileNotFoundError, match="empty holds no files whose names begin with another character"):
+    with pytest.raises(FileNotFoundError, match=r"empty holds only files whose names begin with .*Name a file itself"):
         TableStream(tmp_path / "empty", format="csv")
 
 

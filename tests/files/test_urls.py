@@ -129,6 +129,21 @@ def test_paths_in_folders(path, folder, expected):
     assert urls.is_in_folder(path, folder) == expected
 
 
+@pytest.mark.parametrize(
+    ("path", "folder", "expected"),
+    [
+        ("texts", "texts", False),
+        ("texts/a.b/c", "texts", False),
+        ("texts/.a/b", "texts", True),
+        ("texts/a/_b", "texts", True),
+        ("_texts/a", "_texts", False),
+        ("s3://texts/_a/b", "s3://texts/", True),
+    ],
+)
+def test_skipped_paths(path, folder, expected):
+    assert urls.is_skipped(path, folder, (".", "_")) == expected
+
+
 def test_links_into_folders_are_followed(tmp_path):
     (tmp_path / "texts").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "texts")

@@ -364,13 +364,27 @@ def test_a_run_in_a_folder_of_its_text_is_refused(text, tmp_path):
     (tmp_path / "texts").mkdir()
     file = text.rename(tmp_path / "texts/tales.txt")
     inside, outside = tmp_path / "texts/model", tmp_path / "model"
-    for arguments in ({"output": inside}, {"output": outside, "work": inside}, {"output": outside, "states": inside}):
-        name = [*arguments][-1]
+    for name, arguments in (
+        ("output", {"output": inside}),
+        ("work", {"output": outside, "work": inside}),
+        ("states", {"output": outside, "states": inside}),
+    ):
         for corpus, validation in ((tmp_path / "texts", None), ([LINES], [tmp_path / "texts/"])):
-            with pytest.raises(ValueError, match=f"`{name}`, .*/texts/model, is in .*/texts, whose files are read as"):
+            with pytest.raises(ValueError, match=f"`{name}`, .*/texts/model, holds files .*, since .*/texts is among"):
                 pretrain(corpus, recipe=Recipe(**TINY), validation=validation, verbose=False, **arguments)
     assert sorted(tmp_path.rglob("*")) == [file.parent, file]
-    assert TextSource(file).find_folder_around(inside) is None  # only this file is read
+
+
+def test_sources_whose_documents_would_include_a_folder(text, tmp_path):
+    inside = tmp_path / "texts/model"
+    inside.mkdir(parents=True)
+    file = text.rename(inside / "tales.txt")
+    assert TextSource(tmp_path / "texts").find_source_around(inside) == tmp_path / "texts"
+    assert TextSource(tmp_path / "texts").find_source_around(tmp_path / "texts/.model") is None  # not read
+    assert TextSource(tmp_path / "texts").find_source_around(tmp_path / "texts/_runs/model") is None
+    assert TextSource(tmp_path / "texts/*/*.txt").find_source_around(inside) == tmp_path / "texts/*/*.txt"
+    assert TextSource(tmp_path / "texts/*/*.txt").find_source_around(tmp_path / "model") is None
+    assert TextSource(file).find_source_around(inside) is None  # only this file is read
 
 
 def test_wrong_arguments_are_refused(text, tmp_path):

@@ -92,7 +92,11 @@ def test_objectives_of_other_families_are_refused(family, objective, message):
         ("elmo", {"accumulate": 2, "remat": True}, "elmo does not use `accumulate`, `remat`"),
         ("t5", {"whole_word": True}, "t5 does not use `whole_word`: it drops other spans of tokens in each batch"),
         ("t5", {"dynamic": False}, "t5 does not use `dynamic`"),
-        ("t5", {"positions": 2048}, "`positions` is 2048, for which 11[0-9] sentinels .*, but a T5Tokenizer has 100"),
+        (
+            "t5",
+            {"positions": 1793},
+            "`positions` is 1793, for which 101 sentinels .*, but a T5Tokenizer has 100",
+        ),
         ("t5", {"mask_probability": 0.5}, "`positions` is 512, .* with `mask_probability=0.5`, but a T5Tokenizer"),
         ("lstm_lm", {"remat": True}, "lstm_lm does not use `remat`: it has no blocks to recompute"),
         ("ffnn_lm", {"remat": True}, "ffnn_lm does not use `remat`"),
@@ -105,6 +109,10 @@ def test_objectives_of_other_families_are_refused(family, objective, message):
 def test_wrong_fields_are_refused(family, fields, message):
     with pytest.raises(ValueError, match=message):
         Recipe(family, **fields)
+
+
+def test_the_longest_sequences_for_100_sentinels():
+    assert Recipe("t5", positions=1792).positions == 1792
 
 
 def test_numbers_of_numpy_become_numbers_of_python():

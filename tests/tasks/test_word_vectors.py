@@ -208,26 +208,17 @@ def test_errors_and_warnings_of_texts():
 def test_models_of_layers_are_cached_and_follow_the_weights():
     task, text = make(), "good film was never dull"
     before = task.embed([text], level="word")[0].vectors
-    models = task._layer_models
+    models = task.layer_models
     task.embed([text], level="word")
-    assert models is task._layer_models
+    assert models is task.layer_models
     assert models.get.cache_info()[:2] == (1, 1)  # hits, misses
     np.testing.assert_allclose(before, compute_states(task, text)[-1], rtol=1e-4, atol=1e-5)
     task.backbone.enable_lora(2)
-    task.compile()
     for weight in task.backbone.trainable_weights:
         weight.assign(keras.ops.ones(weight.shape))
     after = task.embed([text], level="word")[0].vectors
     assert np.abs(after - before).max() > 0.1
     np.testing.assert_allclose(after, compute_states(task, text)[-1], rtol=1e-4, atol=1e-5)
-
-
-def test_models_of_layers_are_built_again_for_other_weights():
-    task = make()
-    models = task.layer_models
-    assert task.layer_models is models
-    task.backbone.enable_lora(2)
-    assert task.layer_models is not models
 
 
 @pytest.mark.slow

@@ -38,6 +38,7 @@ from lmzoo.data.corpora.near_duplicates import (
     near_duplicates,
 )
 from lmzoo.data.corpora.tokenized_documents import DocumentReader
+from lmzoo.data.readers.text_files import is_listed
 from lmzoo.files.urls import (
     exists,
     get_size,
@@ -179,8 +180,14 @@ def prepare_corpus(
     check_languages(preparation.languages)
     folder = make_absolute(folder)
     for path in paths:
-        if is_in_folder(folder, path):
+        if is_listed(folder, path):
             raise ValueError(f"{folder} is in {path}, which holds the documents: write the corpus elsewhere.")
+        own_files = [file for file in text_files(path) if is_in_folder(file, folder)]
+        if own_files and not exists(path):
+            raise ValueError(
+                f"{own_files[0]} is in {folder}, so files of the corpus may also match {path}: write the corpus "
+                "elsewhere, or narrow the pattern."
+            )
     record = {
         **asdict(preparation),
         "tokenizer": identity_of(tokenizer),

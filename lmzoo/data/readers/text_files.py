@@ -9,15 +9,17 @@ import json
 import lzma
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 from lmzoo.common.arguments import near_names
 from lmzoo.errors import ArgumentError
 from lmzoo.files.atomic import check_path
-from lmzoo.files.urls import find_files, open_to_read
+from lmzoo.files.urls import find_files, is_in_folder, is_skipped, open_to_read
 
 Source = str | Path | BinaryIO
+# Names of hidden files, and of files in which programs keep their records, as lmzoo does in `_prepare.json`.
+SKIPPED_PREFIXES = (".", "_")
 ARCHIVE_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError)
 
 
@@ -115,8 +117,7 @@ def _make_encoding_error(location: str, error: UnicodeDecodeError, encoding: str
 def list_files(path: str | Path, suffixes: Collection[str] | None) -> list[str]:
     """List the files at a path, pattern or URL, sorted; in a directory, only files with one of the suffixes, if any.
 
-    In a directory, hidden files and files whose names begin with "_" are skipped: programs keep their records in such
-    files, as lmzoo does in `_prepare.json`.
+    In a directory, files and subdirectories whose names begin with "." or "_" are skipped.
 
     Args:
         path: file, directory, pattern or URL.
@@ -128,15 +129,25 @@ def list_files(path: str | Path, suffixes: Collection[str] | None) -> list[str]:
     check_path(path)
 
     def accepts(name: str) -> bool:
-        is_record = PurePath(name).name.startswith("_")
-        return not is_record and (suffixes is None or get_suffix(name) in suffixes)
+        return suffixes is None or get_suffix(name) in suffixes
 
-    files = find_files(path, accepts)
+    files = find_files(path, accepts, SKIPPED_PREFIXES)
     if files:
         return files
     if suffixes is None:
-        raise FileNotFoundError(f'{path} holds no files whose names begin with another character than "." or "_".')
+        raise FileNotFoundError(
+            f'{path} holds only files whose names begin with "." or "_", which are skipped. Name a file itself to read '
+            "it."
+        )
     raise FileNotFoundError(f"{path} holds no {', '.join(suffixes)} files, plain or with .gz or .xz.")
+
+
+def is_listed(folder: str | Path, path: str | Path) -> bool:
+    """Return whether `list_files(path)` also lists the files of `folder`, which is then `path` or in it.
+
+    A pattern is not matched.
+    """
+    return is_in_folder(folder, path) and not is_skipped(folder, path, SKIPPED_PREFIXES)
 
 
 def json_objects(lines: Iterable[tuple[int, str]], name: str) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from lmzoo.evaluation.errors import (
     LENGTH,
-    NOT_JUDGED,
+    NOT_JUDGED_MESSAGE,
     add_errors,
     add_learning_curve,
     add_slices,
@@ -25,9 +25,9 @@ def check_optional_tables(
     x: Texts,
     errors: bool,
     columns: Mapping[str, Sequence[Any]] | None,
+    judged: bool,
     history: Any = None,
     pairs: bool = True,
-    judged: bool = True,
 ) -> None:
     """Check the arguments for the optional tables of a report, before the task is evaluated.
 
@@ -35,10 +35,11 @@ def check_optional_tables(
 
     Raises:
         TypeError: If `errors` is True for encoded examples, which hold no texts to show, or a column is not a list.
-        ValueError: If `errors` is True and a column is named "length"; see also `add_optional_tables`.
+        ValueError: If there are `errors` or `columns` although `judged` is False, or `errors` is True and a column is
+            named "length"; see also `add_optional_tables`.
     """
     if (errors or columns) and not judged:
-        raise ValueError(NOT_JUDGED)
+        raise ValueError(NOT_JUDGED_MESSAGE)
     if errors and isinstance(x, Encoded):
         raise TypeError("Errors are shown with their texts: pass these as they are, not encoded.")
     if errors and columns and LENGTH in columns:

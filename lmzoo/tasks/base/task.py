@@ -104,8 +104,8 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, FollowsWeights, NamedInpu
       are not made of independent examples;
     * outputs: `per_token`, `independent_rows`, `outputs_logits`;
     * the command line: `commands`, `input_names`, `arguments_for`;
-    * answers: a method of its own, such as `classify`, with the alias `answers`; `serve`, `served_outputs` and, for
-      strings other than `text` and `text_pair`, `signatures`.
+    * answers: a method of its own, such as `classify`, with the alias `answers`; `check_answerable` if it refuses some
+      examples; `serve`, `served_outputs` and, for strings other than `text` and `text_pair`, `signatures`.
 
     Args:
         backbone: `lmzoo.models.Backbone`, the layers below the head.
@@ -344,7 +344,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, FollowsWeights, NamedInpu
     def quantize(self, mode: str = "int8", **kwargs: Any) -> None:
         """Quantize the backbone's weights for storage and prediction, leaving the head unchanged.
 
-        A compiled task is compiled again, with a new optimizer of the same settings.
+        A compiled task is compiled again, with a new optimizer of the same configuration.
 
         Args:
             mode: quantization mode, as in `keras.Model.quantize`.
@@ -735,10 +735,14 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, FollowsWeights, NamedInpu
             raise TypeError(f"A report needs texts in memory, got {type(x).__name__}: `evaluate` takes other data.")
         x = inputs.x
         table_options = {"errors": errors, "columns": columns, "history": history, "pairs": not self.labels_words}
-        check_optional_tables(x, judged=self.needs_labels or y is not None, **table_options)
+        check_optional_tables(x, judged=self.judges(y), **table_options)
         metrics = self.measure(x, y if self.needs_labels else None, batch_size, verbose)
         report = self.compare([x], y, batch_size=batch_size, **metrics)
         return add_optional_tables(replace(report, scores={**metrics, **report.scores}), x, **table_options)
+
+    def judges(self, y: Labels | None) -> bool:
+        """Return whether the report with the labels `y` says of each answer whether it is right."""
+        return self.needs_labels
 
     def measure(self, x: Any, y: Any, batch_size: int, verbose: bool | int | str = "auto") -> dict[str, float]:
         """Return the loss and metrics for `report` and `lmzoo evaluate`; by default, the results of `evaluate`."""
@@ -762,6 +766,18 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, FollowsWeights, NamedInpu
         method must repeat the assignment `answers = classify`.
         """
         raise NotImplementedError(f"A {type(self).__name__} gives no answers.")
+
+    def check_answerable(self, x: Inputs, **options: Any) -> None:
+        """Check that `answers` accepts every example, without predicting; by default, do nothing.
+
+        Args:
+            x: examples.
+            **options: keyword arguments of `answers`.
+
+        Raises:
+            TypeError: See `answers`.
+            ValueError: See `answers`.
+        """
 
     def predict(self, x: Inputs, batch_size: int | None = None, **kwargs: Any) -> Any:
         """Return the model's outputs, logits for most tasks, for texts or token features, in the order of the inputs.
@@ -808,7 +824,11 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, FollowsWeights, NamedInpu
         self._make_text_batches(x, y, BatchOptions())
 
     def _make_text_batches(self, x: Inputs, y: Labels | None, options: BatchOptions) -> Batches:
-        """Return batches of texts in memory; raise a TypeError if `x` is not texts."""
+        """Return batches of texts in memory.
+
+        Raises:
+            TypeError: If `x` is not texts.
+        """
         inputs = read_inputs(x, y)
         batches = self.batches(inputs, options)[0]
         if not isinstance(inputs, TextsInMemory) or not isinstance(batches, Batches):
