@@ -86,6 +86,34 @@ class CarriesState(ConfiguredLayer):
             variable.assign(ops.reshape(new_value[: memory.count], variable.shape))
 
 
+def fit_to_batch(state: Tensors, zeros: Tensors) -> Tensors:
+    """Return the rows of a state for the sequences of a batch, in the dtypes of `zeros`.
+
+    Args:
+        state: tensors (S, ...), the state of S sequences.
+        zeros: zeros (B, ...) in the same structure, the state of the batch's sequences from the S-th on.
+    """
+
+    def fit(stored: Tensor, zero: Tensor) -> Tensor:
+        return ops.concatenate([ops.cast(stored, zero.dtype), zero])[: ops.shape(zero)[0]]  # (B, ...)
+
+    return keras.tree.map_structure(fit, *map(keras.tree.lists_to_tuples, (state, zeros)))
+
+
+def keep_missing_sequences(new_state: Tensors, state: Tensors) -> Tensors:
+    """Return the state after a batch of B sequences, with the earlier state of all sequences after the B-th.
+
+    Args:
+        new_state: tensors (B, ...), the state of the batch's sequences.
+        state: tensors (S, ...) in the same structure, the earlier state of S sequences.
+    """
+
+    def extend(new: Tensor, old: Tensor) -> Tensor:
+        return ops.concatenate([new, ops.cast(old, new.dtype)[ops.shape(new)[0] :]])  # (max(B, S), ...)
+
+    return keras.tree.map_structure(extend, *map(keras.tree.lists_to_tuples, (new_state, state)))
+
+
 @keras.saving.register_keras_serializable(package="lmzoo")
 class StreamedBackbone(CarriesState):
     """Recurrent backbone that continues each sequence of the previous batch.

@@ -22,7 +22,7 @@ class StaticWordFeatures(ConfiguredLayer):
     """Layer that concatenates a backbone's vectors with static vectors of the same words.
 
     Words are looked up by their token ids or, for ELMo, by two hashes of their characters. Words without a static
-    vector get zeros, and so would the fifth of five words with the same first hash. The static vectors are not trained.
+    vector get zeros. The static vectors are not trained.
 
     Args:
         count: int, number N of static vectors, of which the first is zero.
@@ -61,23 +61,37 @@ class StaticWordFeatures(ConfiguredLayer):
         Args:
             characters: int (N - 1, W), character ids of the words.
             vectors: float (N - 1, E), static vectors of the words.
+
+        Raises:
+            ValueError: If more than four words have the same first hash.
         """
         hashes = np.stack(
             [ops.convert_to_numpy(hash_words(characters[None], multiplier))[0] for multiplier in _MULTIPLIERS], axis=1
         )
-        order = np.argsort(hashes[:, 0], kind="stable")  # of words with two equal hashes, the first is found
+        equal_count = np.unique(hashes[:, 0], return_counts=True)[1].max(initial=0)
+        if equal_count > _MAX_EQUAL_HASHES:
+            raise ValueError(
+                f"{equal_count} words have the same hash, and at most {_MAX_EQUAL_HASHES} can be told apart: leave out "
+                "rare words."
+            )
+        order = np.argsort(hashes[:, 0], kind="stable")
         self.hashes.assign(np.concatenate([np.zeros((1, 2), "int32"), hashes[order]]))
         self.vectors.assign(np.concatenate([np.zeros((1, self.embedding_dim), "float32"), vectors[order]]))
 
     def call(self, sequence: Tensor, ids: Tensor) -> Tensor:
         """Concatenate the backbone's vectors with the static vectors of the words."""
-        # Tokens may have been added to the vocabulary; they have no row.
-        rows = self._find_words(ids) if len(ids.shape) == 3 else ops.where(ids < self.count, ids, 0)  # (B, T)
+        rows = self._find_words(ids) if len(ids.shape) == 3 else self._find_tokens(ids)  # (B, T)
         static_vectors = ops.take(ops.cast(self.vectors, self.compute_dtype), rows, axis=0)  # (B, T, E)
         return ops.concatenate([sequence, static_vectors], axis=-1)
 
+    def _find_tokens(self, ids: Tensor) -> Tensor:
+        """Return the row of each token's static vector, int32 (B, T), or 0 for tokens that were added later."""
+        return ops.where(ids < self.count, ids, 0)
+
     def _find_words(self, ids: Tensor) -> Tensor:
         """Return the row of each word's static vector, int32 (B, T), or 0 for words without one.
+
+        Of words with two equal hashes, the first is found.
 
         Args:
             ids: int32 (B, T, W), character ids.
@@ -86,14 +100,11 @@ class StaticWordFeatures(ConfiguredLayer):
         vocabulary_hashes = ops.convert_to_tensor(self.hashes)  # (N, 2)
         indices = ops.searchsorted(vocabulary_hashes[1:, 0], ops.reshape(first_hashes, (-1,)))  # (B·T,)
         first_rows = ops.reshape(ops.cast(indices, "int32"), ops.shape(first_hashes)) + 1  # (B, T)
-        rows = ops.zeros_like(first_rows)
-        for offset in reversed(range(_MAX_EQUAL_HASHES)):  # the first match replaces later ones
-            candidate_rows = ops.minimum(first_rows + offset, self.count - 1)
-            is_equal = (ops.take(vocabulary_hashes[:, 0], candidate_rows) == first_hashes) & (
-                ops.take(vocabulary_hashes[:, 1], candidate_rows) == second_hashes
-            )
-            rows = ops.where(is_equal, candidate_rows, rows)
-        return rows
+        candidate_rows = ops.minimum(first_rows[..., None] + ops.arange(_MAX_EQUAL_HASHES), self.count - 1)  # (B, T, 4)
+        hashes = ops.stack([first_hashes, second_hashes], axis=-1)[:, :, None]  # (B, T, 1, 2)
+        is_equal = ops.all(ops.take(vocabulary_hashes, candidate_rows, axis=0) == hashes, axis=-1)  # (B, T, 4)
+        rows = ops.min(ops.where(is_equal, candidate_rows, self.count), axis=-1)  # (B, T)
+        return ops.where(rows < self.count, rows, 0)
 
     def compute_output_shape(self, sequence_shape: Shape, ids_shape: Shape) -> Shape:
         """Return the output shape (B, T, H + E)."""

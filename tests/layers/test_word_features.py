@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keras
 import numpy as np
+import pytest
 
 from lmzoo.layers.word_features import StaticWordFeatures
 from tests.reference.weights import to_numpy
@@ -12,7 +13,7 @@ FIRST_MULTIPLIER = 0x01000193  # of the first hash, sum((id - 261) * multiplier 
 
 
 def collide(ids, count):
-    """Return `count` words of two character ids whose first hash is that of `ids`, while their second ones differ."""
+    """Return `count` words of two character ids that share the first hash of `ids` and differ in the second."""
     return [[ids[0] + step * FIRST_MULTIPLIER, ids[1] - step] for step in range(count)]
 
 
@@ -31,7 +32,14 @@ def test_words_with_equal_first_hashes_have_their_vectors():
     np.testing.assert_array_equal(outputs[0, :, 2:], [*vectors, np.zeros(3), np.zeros(3)])
 
 
-def test_of_words_with_equal_hashes_the_first_is_found():
+def test_too_many_words_with_equal_first_hashes_are_refused():
+    layer = StaticWordFeatures(6, 3)
+    layer.build((1, 1, 2), (1, 1, 2))
+    with pytest.raises(ValueError, match="5 words have the same hash, and at most 4 can be told apart"):
+        layer.assign_words(np.array(collide([300, 290], 5), "int32"), np.ones((5, 3), "float32"))
+
+
+def test_the_first_of_words_with_equal_hashes_is_found():
     layer = StaticWordFeatures(4, 5)
     layer.build((1, 1, 2), (1, 1, 2))
     vectors = np.arange(1, 1 + 3 * 5, dtype="float32").reshape(3, 5)

@@ -14,6 +14,7 @@ from keras import ops
 from lmzoo.common.tensor_types import Shape, Tensor, Tensors
 from lmzoo.families.elmo.config import MARKER_LENGTH, ElmoConfig
 from lmzoo.layers import Dropout, Embedding, GatherPositions
+from lmzoo.layers.carried_state import fit_to_batch, keep_missing_sequences
 from lmzoo.layers.character_encoder import CharacterEncoder, make_initializer_with_zero_row
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.lstm import DIRECTIONS, BidirectionalLSTM, get_memory_dtype
@@ -137,33 +138,27 @@ class BiLM(ConfiguredLayer):
         steps, batch = ops.shape(forward)[:2]
         last_steps = (steps if lengths is None else lengths) - 1
         last_rows = ops.arange(batch) + batch * last_steps  # (B,), in tensors (T * B, ...)
+        zeros = keras.tree.map_structure(lambda spec: ops.zeros((batch, spec.shape[1]), spec.dtype), self.state_spec())
+        initial_state = zeros if state is None else fit_to_batch(state, zeros)
+
+        def select_last(steps: Tensor) -> Tensor:
+            return ops.stop_gradient(ops.take(as_rows(steps), last_rows, axis=0))  # (B, D) or (B, P)
+
         inputs = (forward, backward)
         outputs = []
-        new_state: dict[str, list[tuple[Tensor, ...]]] = {direction: [] for direction in DIRECTIONS}
+        last_states = []  # of each layer, a pair for each direction
         for k, lstm in enumerate(self.lstms):
             inputs = tuple(self.dropout(x, training=training) for x in inputs)
-            old_state = [None if state is None else state[direction][k] for direction in DIRECTIONS]
-            lstm_outputs, memories = lstm(*inputs, [self._make_initial_state(pair, batch) for pair in old_state])
-            for direction, old_pair, *pair in zip(DIRECTIONS, old_state, memories, lstm_outputs, strict=True):
-                # The state does not include the skip connection. Sequences missing in the batch keep their state.
-                new_pair = [ops.stop_gradient(ops.take(as_rows(x), last_rows, axis=0)) for x in pair]  # (B, D), (B, P)
-                if old_pair is not None:
-                    new_and_old = zip(new_pair, old_pair, strict=True)
-                    new_pair = [ops.concatenate([new, ops.cast(old, new.dtype)[batch:]]) for new, old in new_and_old]
-                new_state[direction].append(tuple(new_pair))
+            lstm_outputs, memories = lstm(*inputs, [initial_state[direction][k] for direction in DIRECTIONS])
+            # The state does not include the skip connection.
+            pairs = tuple(zip(memories, lstm_outputs, strict=True))
+            last_states.append(keras.tree.map_structure(select_last, pairs))
             if self.config.skip_connections and k:
                 lstm_outputs = [lstm_output + x for lstm_output, x in zip(lstm_outputs, inputs, strict=True)]
             inputs = tuple(lstm_outputs)
             outputs.append(inputs)
-        return outputs, {direction: tuple(pairs) for direction, pairs in new_state.items()}
-
-    def _make_initial_state(self, stored_state: tuple[Tensor, Tensor] | None, batch: int | Tensor) -> list[Tensor]:
-        """Return the initial memory (B, D) and output (B, P), zero for sequences without a stored state."""
-        memory = ops.zeros((batch, self.config.lstm_dim), get_memory_dtype(self.compute_dtype))
-        zeros = [memory, ops.zeros((batch, self.config.projection_dim), self.compute_dtype)]
-        if stored_state is None:
-            return zeros
-        return [ops.concatenate([ops.cast(x, z.dtype), z])[:batch] for x, z in zip(stored_state, zeros, strict=True)]
+        new_state = dict(zip(DIRECTIONS, zip(*last_states, strict=True), strict=True))
+        return outputs, new_state if state is None else keep_missing_sequences(new_state, state)
 
     def _make_markers(self, width: int | Tensor) -> Tensor:
         """Return the ids of the two sentence markers: token ids (2,), or character ids (2, W) with W = `width`."""
