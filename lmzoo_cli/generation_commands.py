@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -143,7 +144,7 @@ def classify(
     from lmzoo_cli.examples import read_texts
     from lmzoo_cli.model_loading import load_task
 
-    choices = clean_texts(_check_choices(choices), "choices")
+    choices = clean_texts(map(os.fsencode, _check_choices(choices)), "choices")
     texts = get_texts(prompts)
     solved_examples: list[tuple[Any, Any]] = []
     if examples is not None:

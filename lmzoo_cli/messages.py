@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import signal
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -24,9 +25,9 @@ class CommandGroup(TyperGroup):
         with _show_notes_and_warnings():
             try:
                 return super().invoke(ctx)
-            except BrokenPipeError:  # the program that reads the output has ended, for example `| head`
-                raise  # typer exits without a message
             except (ImportError, ValueError, OSError) as error:
+                if isinstance(error, BrokenPipeError) and _is_closed(sys.stdout):
+                    raise  # typer exits without a message
                 command = self.commands.get(ctx.invoked_subcommand or "")
                 say(f"Error: {_describe(error, command)}")
                 raise typer.Exit(1) from None
@@ -39,6 +40,15 @@ class Command(TyperCommand):
         """Announce that Keras is loading, which takes a few seconds, and run the command."""
         announce_keras()
         return super().invoke(ctx)
+
+
+def _is_closed(stream: TextIO) -> bool:
+    """Return whether the program that reads a stream, such as `| head`, has ended before it has read all text."""
+    try:
+        stream.flush()
+    except BrokenPipeError:
+        return True
+    return False
 
 
 def _describe(error: Exception, command: Any) -> str:

@@ -65,7 +65,7 @@ def get_texts(arguments: list[str] | None) -> list[str]:
     from lmzoo_cli.examples import open_input
 
     if arguments:
-        return clean_texts(arguments)
+        return clean_texts(map(os.fsencode, arguments))
     with open_text(open_input("-"), errors="surrogateescape") as file:
         lines = [line for _, line in read_numbered_lines(file)]
     return clean_texts([line.encode("utf-8", "surrogateescape") for line in lines])

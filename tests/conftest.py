@@ -263,3 +263,9 @@ def real_weights(request: pytest.FixtureRequest) -> Path:
     if not folder.is_dir():
         pytest.skip(f"{folder.relative_to(ROOT)} is missing: run `make {request.param}`")
     return folder
+
+
+@pytest.fixture
+def no_garbage_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Skip the garbage collection after each weight that Keras quantizes, which takes seconds."""
+    monkeypatch.setattr("gc.collect", lambda: 0)

@@ -221,8 +221,11 @@ def _check_shapes(path: Path, rank: int, layer: keras.layers.Layer, arrays: Mapp
         PresetError: If a shape is wrong, or an array is missing or unexpected.
     """
     weight = get_base_weight(layer)
-    # Unlike the variable, the layer's attribute of the same name does not hold two int4 weights in one byte.
-    shape = tuple(getattr(layer, weight.name).shape)
+    # With updates, the layer's attribute of the same name as the weight would compute the sum of both.
+    if factors := get_updates(layer):
+        shape = (*factors[0].shape[:-1], factors[1].shape[-1])
+    else:
+        shape = tuple(getattr(layer, weight.name).shape)  # unlike the variable, not packed if it is int4
     expected_shapes = {
         f"lora_{weight.name}_a": (*shape[:-1], rank),
         f"lora_{weight.name}_b": (rank, shape[-1]),

@@ -10,6 +10,7 @@ import numpy as np
 
 from lmzoo.common.arguments import is_integer, is_number, require
 from lmzoo.common.progress import progress_bar
+from lmzoo.errors import ArgumentError
 
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 _DEFAULT_TOP_K = 10
@@ -69,7 +70,8 @@ def check_vectors(vectors: Any) -> tuple[int, int]:
     is_array = is_vectors(vectors) if isinstance(vectors, np.ndarray) else len(getattr(vectors, "shape", ())) == 2
     require(is_array, "vectors", "an array (n, H) of numbers", vectors)
     num_vectors, width = vectors.shape
-    require(num_vectors, "vectors", "an array of at least one vector", "nothing")
+    if not num_vectors:
+        raise ArgumentError("`vectors` is empty: pass at least one vector.", "vectors")
     require(width, "vectors", "of a width of at least 1", width)
     return num_vectors, width
 
@@ -85,7 +87,8 @@ def check_top_k(top_k: int | None, count: int, name: str = "corpus") -> int:
     Raises:
         ValueError: If the corpus is empty, or `top_k` is neither None nor an integer from 1 to `count`.
     """
-    require(count, name, "a list of at least one text, or an array of at least one vector", "nothing")
+    if not count:
+        raise ArgumentError(f"`{name}` is empty: pass at least one entry.", name)
     if top_k is None:
         return min(_DEFAULT_TOP_K, count)
     require(is_integer(top_k, 1, count), "top_k", f"an integer from 1 to {count}, the size of `{name}`", top_k)

@@ -61,7 +61,12 @@ def to_tensor(name: str, values: Json, spec: tf.TensorSpec) -> tf.Tensor:
     # 254 is TensorFlow's limit, beyond which the process would crash.
     rank = 254 if spec.shape.rank is None else spec.shape.rank
     try:
-        tensor = tf.constant(_check_values(name, values, spec.dtype, rank), spec.dtype)
+        tensor = tf.constant(_check_values(values, spec.dtype, rank), spec.dtype)
+    except _InvalidValueError as error:
+        place = "".join(f"[{index}]" for index in error.indices)
+        raise RequestError(
+            f"`{name}` must be {spec.dtype.name} with shape {spec.shape}: {error} (`{name}{place}`)."
+        ) from None
     except (TypeError, ValueError) as error:
         if "non-rectangular" in str(error):
             filler = '""' if spec.dtype == tf.string else "0"
@@ -72,34 +77,52 @@ def to_tensor(name: str, values: Json, spec: tf.TensorSpec) -> tf.Tensor:
     return tensor
 
 
-def _check_values(place: str, values: Json, dtype: tf.DType, rank: int) -> object:
+class _InvalidValueError(ValueError):
+    """Error about a JSON value.
+
+    Attributes:
+        indices: indices of the value in nested lists.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.indices: list[int] = []
+
+
+def _check_values(values: Json, dtype: tf.DType, rank: int) -> object:
     """Check the depth of nested JSON values and the range of integers, and convert values of string inputs to bytes.
 
     Args:
-        place: str, name of the input with the indices of `values`, such as "text[3]", for error messages.
         values: nested lists of strings or numbers, or a single value, from JSON.
         dtype: dtype of the input.
         rank: int, maximum depth of the lists.
 
     Raises:
-        TypeError: If `dtype` is string, and a value is not a string; the message names its place.
-        ValueError: If lists are nested more than `rank` deep, an integer overflows, or base64 is invalid.
+        _InvalidValueError: If lists are nested more than `rank` deep, an integer overflows, base64 is invalid, or a
+            value of a string input is not a string.
     """
     if isinstance(values, list):
         if rank == 0:
-            raise ValueError("there are too many brackets")
-        return [_check_values(f"{place}[{i}]", value, dtype, rank - 1) for i, value in enumerate(values)]
+            raise _InvalidValueError("there are too many brackets")
+        checked_values = []
+        for index, value in enumerate(values):
+            try:
+                checked_values.append(_check_values(value, dtype, rank - 1))
+            except _InvalidValueError as error:
+                error.indices.insert(0, index)
+                raise
+        return checked_values
     if dtype != "string":
         if dtype.is_integer and isinstance(values, int) and not dtype.min <= values <= dtype.max:
-            raise ValueError(f"{values!s:.20} is out of range")
+            raise _InvalidValueError(f"{values!s:.20} is out of range")
         return values
     if isinstance(values, dict) and values.keys() == {"b64"}:
         try:
             return base64.b64decode(str(values["b64"]), validate=True)
         except ValueError as error:
-            raise ValueError(f"base64 cannot be read: {error}") from None
+            raise _InvalidValueError(f"base64 cannot be read: {error}") from None
     if not isinstance(values, str):
-        raise TypeError(f"expected a string, got {values!r:.40} (`{place}`)")
+        raise _InvalidValueError(f"expected a string, got {values!r:.40}")
     return _SURROGATE.sub("\ufffd", values).encode()
 
 

@@ -28,12 +28,9 @@ def rank_classes(
     """
     ranked_classes = []
     for row in probabilities:
-        order = np.argsort(-row, kind="stable")[:max_count]
-        scores = row[order].astype("float64")  # the threshold is not rounded to float32
+        scores = row.astype("float64")  # so that the threshold is not rounded to float32
+        order = np.argsort(-scores, kind="stable")[:max_count]
         if threshold is not None:
-            order = order[scores >= threshold]
-            scores = scores[scores >= threshold]
-        ranked_classes.append(
-            [ClassAnswer(label=names[i], score=score) for i, score in zip(order, scores.tolist(), strict=True)]
-        )
+            order = order[scores[order] >= threshold]
+        ranked_classes.append([ClassAnswer(label=names[i], score=float(scores[i])) for i in order])
     return ranked_classes

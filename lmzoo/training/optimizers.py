@@ -197,8 +197,8 @@ class AdamW(_Float32StateOptimizer):
         """Exclude variables from the weight decay, in addition to `exclude_from_decay`.
 
         Args:
-            var_list: variables. They are not part of the optimizer's configuration, so files of a model do not hold
-                this exclusion.
+            var_list: variables. They are not part of the optimizer's configuration, so this exclusion is lost in files
+                of a model and when `Task.quantize` makes a new optimizer.
             var_names: parts of the paths of variables, which extend `exclude_from_decay`.
 
         Raises:

@@ -259,7 +259,7 @@ class _JointModel(keras.Model):
         prepare_optimizer(self.optimizer, self)
 
     def make_train_function(self, force: bool = False) -> Any:
-        # Before each step, since the evaluation of a task sets the backbone to the task's settings.
+        """Set the backbone to this model's use of XLA before each step, since a task's evaluation changes it."""
         self.backbone.set_compiled_by_xla(self.jit_compile)
         return super().make_train_function(force)
 

@@ -96,7 +96,8 @@ class TrainingRun:
         if any(isinstance(callback, keras.callbacks.BackupAndRestore) for callback in callbacks):
             if first_step is not None and checkpoint is None:
                 _warn_about_backup()
-            callbacks = [*callbacks, _continue_schedule(model.optimizer)]
+            if isinstance(optimizer := inner_optimizer(model.optimizer), AdamW):
+                callbacks = [*callbacks, _continue_schedule(optimizer)]
         ordered_callbacks = _order_callbacks(callbacks, checkpoint, data if first_step is None else None)
         return cls(model, first_step, initial_epoch, steps_per_epoch, ordered_callbacks, checkpoint)
 
@@ -148,14 +149,11 @@ def _warn_about_backup() -> None:
     )
 
 
-def _continue_schedule(optimizer: Any) -> keras.callbacks.Callback:
+def _continue_schedule(optimizer: AdamW) -> keras.callbacks.Callback:
     """Return a callback that sets the current schedule again, after `BackupAndRestore` has restored an earlier one.
 
     The earlier schedule may be for fewer epochs. Its first step is kept, since the restored steps count from it.
     """
-    optimizer = inner_optimizer(optimizer)
-    if not isinstance(optimizer, AdamW):
-        return keras.callbacks.Callback()
     warmup_steps, total_steps, _ = optimizer.schedule_steps
 
     def set_schedule(logs: dict[str, float] | None = None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import pickle
 import warnings
 from typing import Annotated
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 
 from lmzoo.common.arguments import require
 from lmzoo.errors import ArgumentError, PathExistsError, PresetError
+from lmzoo_cli import messages
 from lmzoo_cli.messages import CommandGroup, exit_when_stopped
 
 app = typer.Typer(cls=CommandGroup)
@@ -85,9 +87,24 @@ def test_an_error_is_a_line_with_its_option(error, line):
     assert run(error, "command", "x") == f"Error: {line}\n"
 
 
-def test_a_closed_pipe_is_no_error():
+def test_a_closed_pipe_is_no_error(monkeypatch):
     """Programs such as head end before they have read everything."""
-    assert run(BrokenPipeError(errno.EPIPE, "Broken pipe"), "command", "x") == ""
+    error = BrokenPipeError(errno.EPIPE, "Broken pipe")
+    assert run(error, "command", "x") == "Error: [Errno 32] Broken pipe\n"  # of a connection, for example
+    monkeypatch.setattr(messages, "_is_closed", lambda stream: True)
+    assert run(error, "command", "x") == ""
+
+
+def test_closed_outputs_are_found():
+    reader, writer = os.pipe()
+    with open(writer, "w") as stream:
+        stream.write("one line")
+        assert not messages._is_closed(stream)
+        os.close(reader)
+        stream.write("another line")
+        assert messages._is_closed(stream)
+        with pytest.raises(BrokenPipeError):
+            stream.close()
 
 
 def test_errors_of_subcommands_name_the_option():

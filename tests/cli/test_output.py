@@ -53,7 +53,9 @@ def test_lines_of_standard_input_are_read_as_those_of_files(monkeypatch):
     assert get_texts(None) == ["good film", "", "a\rb"]
 
 
-@pytest.mark.parametrize("arguments", [None, ["caf\udce9", "fine", "\udce2"]], ids=["standard input", "arguments"])
+@pytest.mark.parametrize(
+    "arguments", [None, ["caf\udce9", "fine", "\udce2\udc82"]], ids=["standard input", "arguments"]
+)
 def test_invalid_utf8_in_texts_is_replaced_with_a_warning(monkeypatch, arguments):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9\r\nfine\n\xe2\x82")))
     with pytest.warns(TextWarning, match="^2 of 3 texts held invalid UTF-8"):

@@ -242,8 +242,7 @@ CASES = {
 }
 
 
-# Base classes of layers.
-# Base classes, and a layer that returns the variables of another.
+# Base classes of layers, and a layer that returns the variables of another.
 BASES = {AdaptedLayer, CarriesState, ConfiguredLayer, TransformingHead, _Uncast}
 # Layers that consist of further checked layers or of whole models, and the checks that take longest for them.
 COMPOSED = {

@@ -293,8 +293,8 @@ def test_memories_stay_in_float32(batch):
 
 @pytest.mark.tf_only
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method:UserWarning")
-def test_int8_stays_close(backbone, batch, outputs, monkeypatch):
-    monkeypatch.setattr("gc.collect", lambda: 0)  # Keras collects garbage after each weight, which takes seconds
+@pytest.mark.usefixtures("no_garbage_collection")
+def test_int8_stays_close(backbone, batch, outputs):
     quantized = tiny_elmo()
     quantized.set_weights(backbone.get_weights())
     quantized.quantize("int8")

@@ -51,8 +51,8 @@ def test_their_updates_are_in_files_of_updates(name, tmp_path):
 
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method:UserWarning")
 @pytest.mark.parametrize("name", CASES)
-def test_int8_is_saved_and_loaded(name, tmp_path, monkeypatch):
-    monkeypatch.setattr("gc.collect", lambda: 0)  # Keras collects garbage after each weight, which takes seconds
+@pytest.mark.usefixtures("no_garbage_collection")
+def test_int8_is_saved_and_loaded(name, tmp_path):
     backbone = make_backbone(name)
     backbone.quantize("int8")
     loaded = save_and_load(backbone, tmp_path)

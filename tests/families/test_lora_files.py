@@ -62,9 +62,9 @@ def test_updates_of_token_embeddings_are_saved_and_loaded(tmp_path):
 
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method implemented:UserWarning")
 @pytest.mark.parametrize("name", ["query", "token_embedding"])
-def test_updates_of_int4_weights_are_saved_and_loaded(tmp_path, monkeypatch, name):
+@pytest.mark.usefixtures("no_garbage_collection")
+def test_updates_of_int4_weights_are_saved_and_loaded(tmp_path, name):
     """Two int4 weights share a byte, so that the stored weights have another shape than the updates."""
-    monkeypatch.setattr("gc.collect", lambda: 0)  # Keras collects garbage after each weight, which takes seconds
     path, batch = tmp_path / "a.lora.h5", padded_batch()
     models = [tiny_backbone(num_layers=1) for _ in range(3)]
     for model in models:

@@ -226,8 +226,8 @@ def test_the_encoder_has_the_updates_of_lora():
 
 
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method:UserWarning")
-def test_an_int8_model_makes_no_encoder(monkeypatch):
-    monkeypatch.setattr("gc.collect", lambda: 0)  # Keras collects garbage after each weight, which takes seconds
+@pytest.mark.usefixtures("no_garbage_collection")
+def test_an_int8_model_makes_no_encoder():
     backbone = tiny_backbone(FAMILY)
     backbone.quantize("int8")
     with pytest.raises(ValueError, match=r"^This T5Backbone is quantized\. Make the encoder before `quantize`\.$"):

@@ -270,11 +270,11 @@ def test_a_silent_kaggle_times_out(monkeypatch, silent):
         resolve("kaggle://owner/model/keras/variation")
 
 
-def test_a_kaggle_notebook_without_internet_reaches_its_proxy(tmp_path, monkeypatch):
+def test_notebooks_of_kaggle_do_not_ask_for_its_site(tmp_path, monkeypatch):
+    """Without internet, they reach only the proxy from which kagglehub downloads."""
     monkeypatch.setenv("KAGGLE_DATA_PROXY_URL", "https://dp.kaggle.net")
-    monkeypatch.setattr(hubs, "KAGGLE", NO_SERVER)
-    monkeypatch.setattr(hubs, "_REACHABILITY_DELAY_SECONDS", 0.01)
-    monkeypatch.setattr(kagglehub, "model_download", lambda name: time.sleep(0.2) or str(tmp_path))
+    monkeypatch.setattr(hubs, "run_while_reachable", lambda *_: pytest.fail("asks for the site"))
+    monkeypatch.setattr(kagglehub, "model_download", lambda name: str(tmp_path))
     assert resolve("kaggle://owner/model/keras/variation") == tmp_path
 
 

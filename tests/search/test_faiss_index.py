@@ -86,7 +86,7 @@ class TestWithFaiss:
                 lambda: FaissIndex.build(CORPUS, kind="IVF400,Flat"),
                 "`kind` must be an index that faiss can train on 311 vectors, got 'IVF400,Flat'. Pass more vectors",
             ),
-            (lambda: FaissIndex.build(CORPUS[:0]), "`vectors` must be an array of at least one vector"),
+            (lambda: FaissIndex.build(CORPUS[:0]), "`vectors` is empty: pass at least one vector"),
             (lambda: FaissIndex.build(CORPUS.tolist()), r"`vectors` must be an array \(n, H\) of numbers, got \[\["),
             (lambda: FaissIndex.build(CORPUS).search(QUERIES, 2, "dot"), "that of the index, 'cosine', got 'dot'"),
             (

@@ -126,7 +126,7 @@ NAN = np.where(np.arange(61)[:, None] == 41, np.nan, CORPUS)
 @pytest.mark.parametrize(
     ("queries", "corpus", "options", "message"),
     [
-        (QUERIES, CORPUS[:0], {}, "`corpus` must be a list of at least one text, or an array of at least one vector"),
+        (QUERIES, CORPUS[:0], {}, "`corpus` is empty: pass at least one entry"),
         (QUERIES, CORPUS, {"top_k": 62}, "`top_k` must be an integer from 1 to 61, the size of `corpus`, got 62"),
         (QUERIES, CORPUS, {"top_k": 0}, "`top_k` must be an integer from 1 to 61"),
         (QUERIES, CORPUS, {"similarity": "cos"}, '`similarity` must be "cosine" or "dot" or'),

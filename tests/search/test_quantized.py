@@ -132,7 +132,7 @@ def test_vectors_must_be_finite(precision):
     ("call", "message"),
     [
         (lambda: QuantizedIndex.quantize(CORPUS, "int4"), '`precision` must be "int8" or "binary", got \'int4\''),
-        (lambda: QuantizedIndex.quantize(CORPUS[:0]), "`vectors` must be an array of at least one vector"),
+        (lambda: QuantizedIndex.quantize(CORPUS[:0]), "`vectors` is empty: pass at least one vector"),
         (lambda: QuantizedIndex.quantize(CORPUS, "binary", ranges=CORPUS[:2]), '`ranges` must be None for "binary"'),
         (lambda: QuantizedIndex.quantize(CORPUS, ranges=CORPUS[:3]), r"`ranges` must have the shape \(2, 37\)"),
         (

@@ -177,9 +177,9 @@ def test_exports_avoid_ops_that_the_runtime_lacks(family: str, name: str, encode
         np.testing.assert_allclose(outputs, task.predict(features, verbose=0), atol=1e-5)
 
 
-def test_quantized_weights_are_not_written_to_litert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("no_garbage_collection")
+def test_quantized_weights_are_not_written_to_litert(tmp_path: Path) -> None:
     task = tiny_task(TextClassifier, families()["bert"])
-    monkeypatch.setattr("gc.collect", lambda: 0)  # Keras collects garbage after each weight, which takes seconds
     task.quantize("int8")
     with pytest.raises(ValueError, match=r"cannot write quantized weights as \.tflite"):
         task.export(tmp_path / "model.tflite", verbose=False)

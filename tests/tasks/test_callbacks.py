@@ -35,6 +35,11 @@ def test_reduce_lr_on_plateau_lowers_the_rate(task, fit):
     task.optimizer.learning_rate = rate
 
 
+def largest_change(before, after):
+    """Return the largest absolute difference between two lists of arrays."""
+    return max(np.abs(a - b).max() for a, b in zip(before, after, strict=True))
+
+
 @pytest.mark.slow
 def test_learning_rate_scheduler_sets_the_rate(task, fit, weights_of):
     rates = [0.0, 0.0, 3e-4, 1e-4]
@@ -44,7 +49,7 @@ def test_learning_rate_scheduler_sets_the_rate(task, fit, weights_of):
     history = fit(keras.callbacks.LearningRateScheduler(lambda epoch: rates[epoch]), recorder)
     np.testing.assert_allclose(history.history["learning_rate"], rates, rtol=1e-5)
     task.optimizer.learning_rate = rate
-    changes = [max(np.abs(a - b).max() for a, b in zip(*pair, strict=True)) for pair in itertools.pairwise(weights)]
+    changes = [largest_change(*pair) for pair in itertools.pairwise(weights)]
     assert changes[:2] == [0, 0]
     assert changes[2] > 0
 
@@ -118,7 +123,7 @@ def test_epochs_that_are_added_to_a_restored_backup_are_trained(tiny, tmp_path, 
         backup = keras.callbacks.BackupAndRestore(tmp_path / "backup", delete_checkpoint=False)
         task.fit(texts, labels, batch_size=7, epochs=epochs, callbacks=[backup, recorder], verbose=0)
     assert len(weights) == 3
-    changes = [max(np.abs(a - b).max() for a, b in zip(*pair, strict=True)) for pair in itertools.pairwise(weights)]
+    changes = [largest_change(*pair) for pair in itertools.pairwise(weights)]
     assert min(changes) > 1e-5
     _, total_steps, elapsed = task.optimizer.schedule_steps
     assert elapsed == total_steps > 0

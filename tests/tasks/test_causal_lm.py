@@ -242,16 +242,16 @@ def test_errors_of_texts_and_models(model, call, error, message):
         call(model)
 
 
-def test_no_batch_size_is_the_default_one(model, monkeypatch):
+def test_a_batch_size_of_none_stands_for_32(model, monkeypatch):
     sizes = []
 
-    def generate(self, prompts, max_new_tokens, sampler, stop_ids, temperature, stream, batch_size, room):
-        sizes.append((len(prompts), batch_size))
+    def generate(self, prompts, *_, **__):
+        sizes.append(len(prompts))
         return [[[] for _ in prompts]]
 
     monkeypatch.setattr(TokenGenerator, "generate", generate)
     assert len(model.generate(["the film"] * 37, batch_size=None)) == 37
-    assert sizes == [(32, 32), (5, 32)]
+    assert sizes == [32, 5]
     assert model.score(TEXTS, batch_size=None) == model.score(TEXTS)
     assert model.perplexity(TEXTS, batch_size=None) == model.perplexity(TEXTS)
     choices = ["good", "dull plot"]

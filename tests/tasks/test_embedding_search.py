@@ -127,8 +127,8 @@ VECTORS = np.ones((2, families()["bert"].tiny.hidden_dim))
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ((QUERIES, []), {}, "`corpus` must be a list of at least one text"),
-        ((QUERIES, VECTORS[:0]), {}, "`corpus` must be a list of .*, or an array of at least one vector"),
+        ((QUERIES, []), {}, "`corpus` is empty"),
+        ((QUERIES, VECTORS[:0]), {}, "`corpus` is empty: pass at least one entry"),
         ((QUERIES, TEXTS, 8), {}, "`top_k` must be an integer from 1 to 7, the size of `corpus`, got 8"),
         ((QUERIES, VECTORS, 3), {}, "`top_k` must be an integer from 1 to 2, the size of `corpus`, got 3"),
         ((QUERIES, TEXTS), {"query_prompt_name": "x"}, "There is no prompt 'x'; `prompts` has 'query', 'pas.*'other'"),

@@ -105,8 +105,8 @@ def test_copies_warn_that_they_have_no_lora(tmp_path):
 @pytest.mark.tf_only
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method:UserWarning")
 @pytest.mark.parametrize("rank", [None, 2])
-def test_int8_layers_are_copied(rank, tmp_path, monkeypatch):
-    monkeypatch.setattr("gc.collect", lambda: 0)  # Keras collects garbage after each weight, which takes seconds
+@pytest.mark.usefixtures("no_garbage_collection")
+def test_int8_layers_are_copied(rank, tmp_path):
     backbone = tiny_backbone(families()["bert"])
     backbone.quantize("int8")
     if rank:
@@ -140,8 +140,8 @@ BUILT_LATER = {  # layers that create layers when they are built
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method:UserWarning")
 @pytest.mark.slow_cases("answers", "spans", "replaced tokens")
 @pytest.mark.parametrize("case", BUILT_LATER)
-def test_int8_layers_that_are_built_later_are_copied(case, tmp_path, monkeypatch):
-    monkeypatch.setattr("gc.collect", lambda: 0)  # Keras collects garbage after each weight, which takes seconds
+@pytest.mark.usefixtures("no_garbage_collection")
+def test_int8_layers_that_are_built_later_are_copied(case, tmp_path):
     task_class, family, arguments = BUILT_LATER[case]
     if task_class is None:
         graph = tiny_backbone(families()[family])

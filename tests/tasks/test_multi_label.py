@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from lmzoo.models import TextClassifier
-from lmzoo.tasks.class_answers import rank_classes
 from lmzoo.training import MicroF1
 from tests.reference.weights import randomise
 
@@ -114,20 +113,28 @@ def test_classes_with_equal_scores_are_in_the_given_order(task, monkeypatch):
     monkeypatch.setattr(task, "predict", lambda *_, **__: np.array([[0, 2, 0, 2, -1]], "float32"))
     (answers,) = task.classify(["good"], threshold=0.5)
     assert [answer["label"] for answer in answers] == ["sport", "law", "art", "war"]
-    # As a float64, this float32 score is below the threshold, which rounds to the same float32.
-    score = float(np.float32(0.7))
-    assert rank_classes(np.array([[0.7]], "float32"), ["a"], threshold=0.7) == [[]]
-    assert rank_classes(np.array([[0.7]], "float32"), ["a"], threshold=score) == [[{"label": "a", "score": score}]]
+
+
+def test_the_threshold_is_not_rounded_to_float32(task):
+    score = task.classify(TEXTS[:1], threshold=0.0)[0][-1]["score"]
+    assert len(task.classify(TEXTS[:1], threshold=score)[0]) == 5
+    assert len(task.classify(TEXTS[:1], threshold=np.nextafter(score, 1))[0]) == 4
 
 
 def test_improbable_classes_take_no_memory(task, monkeypatch):
     monkeypatch.setattr(task, "predict", lambda *_, **__: np.full((5003, 5), -3, "float32"))
-    tracemalloc.start()
-    answers = task.classify(["good"] * 5003)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    answers, peak = measure_peak(lambda: task.classify(["good"] * 5003))
     assert answers == [[]] * 5003
     assert peak < 2 << 20  # dicts for all classes would take 5 MB
+
+
+def measure_peak(function):
+    """Return the result of a function, and the peak in bytes of the memory that it allocated."""
+    tracemalloc.start()
+    try:
+        return function(), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 def test_reports_make_no_answers_for_improbable_classes(task, monkeypatch):

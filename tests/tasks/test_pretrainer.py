@@ -157,7 +157,7 @@ def test_whole_documents_are_held_out(tiny, objective):
         assert len(validation.x) == 3
 
 
-def test_of_encoded_pairs_the_last_are_held_out(tiny):
+def test_the_last_encoded_pairs_are_held_out(tiny):
     task = build(tiny)
     pairs = pair_neighbors(tiny, task)
     training, validation = task.split_validation(read_inputs(pairs), 0.3)

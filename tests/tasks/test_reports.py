@@ -133,7 +133,7 @@ def test_references_of_translations_may_be_arrays():
         models.Seq2SeqLM.compare(task, [["a film"]], None, batch_size=4)
 
 
-def test_a_report_of_translations_needs_sacrebleu_before_all_else(monkeypatch):
+def test_a_report_of_translations_checks_for_sacrebleu_first(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
     task = tiny_task(models.Seq2SeqLM, MARIAN)
     monkeypatch.setattr(task, "evaluate", None)

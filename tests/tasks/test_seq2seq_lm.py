@@ -146,16 +146,16 @@ def test_errors_of_calls(call, message):
         call(tiny_task(Seq2SeqLM, FAMILY))
 
 
-def test_no_batch_size_is_the_default_one(monkeypatch):
+def test_a_batch_size_of_none_stands_for_32(monkeypatch):
     sizes = []
 
-    def generate(self, prompts, max_new_tokens, sampler, stop_ids, temperature, stream, batch_size, room, source):
-        sizes.append((len(prompts), batch_size))
+    def generate(self, prompts, *_, **__):
+        sizes.append(len(prompts))
         return [[[] for _ in prompts]]
 
     monkeypatch.setattr(TokenGenerator, "generate", generate)
     assert len(tiny_task(Seq2SeqLM, FAMILY).translate(["the film"] * 37, batch_size=None)) == 37
-    assert sizes == [(32, 32), (5, 32)]
+    assert sizes == [32, 5]
 
 
 def test_errors_of_the_constructor():

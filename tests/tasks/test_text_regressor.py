@@ -166,7 +166,7 @@ def test_rank_is_the_order_of_the_scores(task):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        (("a", []), ValueError, "`texts` must be a list of at least one text"),
+        (("a", []), ValueError, "`texts` is empty"),
         (("a", TEXTS, 4), ValueError, "`top_k` must be an integer from 1 to 3, the size of `texts`, got 4"),
         (("a", TEXTS, 0), ValueError, "`top_k` must be an integer from 1 to 3"),
         (("a", [("b", "c")]), ValueError, "`texts` must be a list of single texts, got pairs"),

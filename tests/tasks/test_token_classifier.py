@@ -437,9 +437,20 @@ def test_generated_datasets_keep_each_text_whole(tiny):
     assert task.evaluate(dataset, return_dict=True, verbose=0) == pytest.approx(expected, rel=1e-5)
 
 
-def test_steps_of_predictions_are_batches_of_the_dataset(task, strings_dataset):
-    texts = ["films was the plot", "dull", "good film", "bad", "a fine plot"]
-    dataset = strings_dataset(texts).repeat(3)
+def test_steps_of_predictions_are_batches_of_the_dataset(task):
+    """Further texts are not read: there may be many."""
+    tf = pytest.importorskip("tensorflow")
+    texts = ["films was the plot", "dull", "good film", "bad", "a fine plot"] * 3
+    read_texts = []
+
+    def read():
+        for text in texts:
+            read_texts.append(text)
+            yield text
+
+    dataset = tf.data.Dataset.from_generator(read, output_signature=tf.TensorSpec([], "string"))
     for x, batch_size, count in ((dataset.batch(2), None, 4), (dataset, 3, 6)):
+        read_texts.clear()
         logits = task.predict(x, batch_size=batch_size, steps=2, verbose=0)
-        np.testing.assert_allclose(logits, task.predict((texts * 2)[:count], verbose=0), atol=1e-5)
+        assert len(read_texts) <= count + 1
+        np.testing.assert_allclose(logits, task.predict(texts[:count], verbose=0), atol=1e-5)

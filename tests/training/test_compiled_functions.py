@@ -8,7 +8,6 @@ import pytest
 
 from lmzoo.models import CausalLM, TextClassifier
 from lmzoo.registry.family import families
-from lmzoo.tasks.generation import get_generator
 from lmzoo.testing import randomize, tiny_task, tiny_texts
 from lmzoo.training import AdamW, optimizers
 from tests.reference.weights import to_numpy
@@ -16,14 +15,9 @@ from tests.reference.weights import to_numpy
 LABELS = ["O", "B-PER", "I-PER"]
 TEXTS = tiny_texts(7)
 Y = [LABELS[i % 3] for i in range(7)]
+pytestmark = pytest.mark.usefixtures("no_garbage_collection")
 # Keras warns about each layer without an int8 form.
 quantizes = pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method implemented:UserWarning")
-
-
-@pytest.fixture(autouse=True)
-def _no_garbage_collection(monkeypatch):
-    """Skip the garbage collection after each quantized weight, which takes seconds."""
-    monkeypatch.setattr("gc.collect", lambda: 0)
 
 
 def make():
@@ -39,7 +33,7 @@ class SquaredLoss(keras.losses.Loss):
 
 
 def largest_logit(y_true, y_pred):
-    """Return a metric that is not registered with Keras."""
+    """Return each row's largest logit, a metric that is not registered with Keras."""
     return keras.ops.max(y_pred, axis=1)
 
 
@@ -61,12 +55,15 @@ def test_predictions_follow_a_quantized_backbone():
     np.testing.assert_allclose(loss, desired, rtol=1e-5)
 
 
-def test_loops_that_generate_text_follow_the_weights():
+@quantizes
+def test_generated_texts_and_scores_follow_a_quantized_backbone():
     task = tiny_task(CausalLM, families()["gpt2"])
-    generator = get_generator(task, 29, task.compiled_parts)
-    assert get_generator(task, 29, task.compiled_parts) is generator
-    task.backbone.enable_lora(2)
-    assert get_generator(task, 29, task.compiled_parts) is not generator
+    before = task.score(TEXTS)
+    task.generate(TEXTS)
+    task.backbone.quantize("int8")
+    expected = CausalLM(task.backbone, task.preprocessor, max_new_tokens=task.max_new_tokens)
+    assert task.score(TEXTS) == expected.score(TEXTS) != before
+    assert task.generate(TEXTS) == expected.generate(TEXTS)
 
 
 @quantizes

@@ -93,8 +93,7 @@ def test_vectors_of_zeros_leave_the_weights_finite(cls, family, texts, eager):
 
 
 @pytest.mark.tf_only
-@pytest.mark.parametrize("jit_compile", [True, False])
-def test_the_teacher_is_compiled_like_the_student(jit_compile, eager, monkeypatch):
+def test_the_teacher_is_compiled_like_the_student(eager, monkeypatch):
     """XLA cannot compile the search for equal words."""
     settings = []
 
@@ -103,9 +102,9 @@ def test_the_teacher_is_compiled_like_the_student(jit_compile, eager, monkeypatc
 
     monkeypatch.setattr(SeveralDevicesModel, "fit", fit)
     student, teacher = (tiny_task(TextClassifier, families()["elmo"]) for _ in range(2))
-    distill(student, teacher, ["good film"], verbose=0, jit_compile=jit_compile)
-    assert settings
-    assert set(settings) == {not jit_compile}
+    distill(student, teacher, ["good film"], verbose=0, jit_compile=True)
+    assert len(settings) >= 2  # of the student and of the teacher
+    assert not any(settings)
 
 
 @pytest.mark.parametrize(("count", "chosen"), [(None, [0]), (2, [0, 1])])

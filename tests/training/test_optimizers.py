@@ -272,9 +272,8 @@ def test_moments_that_were_stored_in_16_bits_are_loaded():
     optimizer = AdamW()
     optimizer.build([weight])
     arrays = [keras.ops.convert_to_numpy(variable.value) for variable in optimizer.variables]
-    store = {
-        str(index): np.full(5, 0.25, "bfloat16") if array.shape == (5,) else array for index, array in enumerate(arrays)
-    }
+    store = {str(index): array for index, array in enumerate(arrays)}
+    store |= {index: np.full(5, 0.25, "bfloat16") for index, array in store.items() if array.shape == (5,)}
     optimizer.load_own_variables(store)
     for name in ("first_moment", "second_moment"):
         moment = get_state(optimizer, name)

@@ -109,4 +109,7 @@ def check_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> None:
             for token in filter(None, (packing.start, *packing.between, *packing.closing)):
                 tokenizer.token_to_id(token)
         except ValueError as error:
-            raise ValueError(f"This {tokenizer_name} cannot be packed by {packing}: {error}") from None
+            raise ValueError(
+                f"This {tokenizer_name} cannot be packed by {packing}: {error} Build or train it with the family's "
+                "`special_tokens`, or pass a `Preprocessor` with another packing."
+            ) from None
