@@ -103,8 +103,8 @@ class StaticWordFeatures(ConfiguredLayer):
         candidate_rows = ops.minimum(first_rows[..., None] + ops.arange(_MAX_EQUAL_HASHES), self.count - 1)  # (B, T, 4)
         hashes = ops.stack([first_hashes, second_hashes], axis=-1)[:, :, None]  # (B, T, 1, 2)
         is_equal = ops.all(ops.take(vocabulary_hashes, candidate_rows, axis=0) == hashes, axis=-1)  # (B, T, 4)
-        rows = ops.min(ops.where(is_equal, candidate_rows, self.count), axis=-1)  # (B, T)
-        return ops.where(rows < self.count, rows, 0)
+        offsets = ops.argmax(ops.cast(is_equal, "int32"), axis=-1)  # (B, T), of the first match
+        return ops.where(ops.any(is_equal, axis=-1), first_rows + ops.cast(offsets, "int32"), 0)
 
     def compute_output_shape(self, sequence_shape: Shape, ids_shape: Shape) -> Shape:
         """Return the output shape (B, T, H + E)."""

@@ -8,6 +8,7 @@ import pytest
 
 from lmzoo.models import CausalLM, TextClassifier
 from lmzoo.registry.family import families
+from lmzoo.tasks.generation import get_generator
 from lmzoo.testing import randomize, tiny_task, tiny_texts
 from lmzoo.training import AdamW, optimizers
 from tests.reference.weights import to_numpy
@@ -55,6 +56,15 @@ def test_predictions_follow_a_quantized_backbone():
     np.testing.assert_allclose(loss, desired, rtol=1e-5)
 
 
+def test_loops_that_generate_text_follow_the_weights():
+    task = tiny_task(CausalLM, families()["gpt2"])
+    generator = get_generator(task, 29, task.compiled_parts)
+    assert get_generator(task, 29, task.compiled_parts) is generator
+    task.backbone.enable_lora(2)
+    assert get_generator(task, 29, task.compiled_parts) is not generator
+
+
+@pytest.mark.slow
 @quantizes
 def test_generated_texts_and_scores_follow_a_quantized_backbone():
     task = tiny_task(CausalLM, families()["gpt2"])
