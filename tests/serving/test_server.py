@@ -153,7 +153,7 @@ def test_the_number_of_texts_is_limited(client: Client) -> None:
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ([[2**32]], "4294967296 is out of range"),
+        ([[1], [2**32]], "4294967296 is out of range (`ids[1][0]`)"),
         ([[7]], "The model cannot take this: assertion failed"),
         (eval("[" * 90 + "]" * 90), "too many brackets"),
         ([[1], [[2]]], "too many brackets"),

@@ -257,8 +257,9 @@ def test_tasks_without_right_answers_refuse_errors_before_the_evaluation(make_ex
     task, x, _ = make_examples("MaskedLM")
     monkeypatch.setattr(task, "measure", None)
     for arguments in ({"errors": True}, {"columns": {"n": [*range(7)]}}):
-        with pytest.raises(ValueError, match=r"This task has no answers that are right or wrong"):
-            task.report(x, **arguments)
+        for y in (None, x):
+            with pytest.raises(ValueError, match=r"This task has no answers that are right or wrong"):
+                task.report(x, y, **arguments)
 
 
 def test_arguments_are_checked_before_the_evaluation(make_examples, monkeypatch):
