@@ -65,5 +65,9 @@ batches of 16, and 500 questions of the development set), with contexts in windo
 speech (EWT, 1,000 sentences), fine-tuned with the recipe that the preset recommends. The rule allows tags to be one
 point worse.""",
         limits="The paper's models have 24 layers, and learn from all 88,000 questions.",
+        reading="""Neither arm learns to answer questions: returning the sentence that is most like the question has
+an F1 of 17, so the order of the two means nothing. For parts of speech, spans and boundaries gain 0.4 points with one
+seed, and lose 1.3 and 1.9 with the others. A likely reason is that after 6 million tokens, a model of this size can
+hardly predict several neighboring words at once.""",
     ),
 )
