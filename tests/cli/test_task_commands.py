@@ -619,11 +619,12 @@ def test_commands_of_the_guide_run(root, tmp_path, monkeypatch):
     (tmp_path / "examples").symlink_to(root / "examples", target_is_directory=True)
     (tmp_path / "more_reviews.csv").symlink_to(root / "examples/data/reviews.csv")
     page = (root / "docs/guides/command_line.md").read_text("utf-8").replace("\\\n", "")
-    readers = ("reviews/", "books/", "s3://", "my_gpt2")
+    readers = ("reviews/", "books/", "s3://", "prompts.txt")
     commands = [c for c in re.findall(r"^\$ (.*)$", page, re.MULTILINE) if not any(name in c for name in readers)]
-    assert len(commands) == 5
-    results = [run_line(command) for command in commands]
-    assert json.loads(results[-1][1].stdout).keys() == {"text", "label", "score"}
+    assert len(commands) == 6
+    *_, (_, prediction), (_, generation) = [run_line(command) for command in commands]
+    assert json.loads(prediction.stdout).keys() == {"text", "label", "score"}
+    assert generation.stdout.startswith("The ship left")
     assert len((tmp_path / "answers.jsonl").read_text("utf-8").splitlines()) == 400
     assert {row["actual"] for row in read_csv(tmp_path / "answers.csv")} == {"negative", "positive"}
 

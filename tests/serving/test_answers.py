@@ -34,6 +34,9 @@ SETTINGS = [
     [case for case in on_families(SETTINGS) if case.values[0].tokenizer.has_offsets_in_graphs],
 )
 def test_answers_equal_those_of_python(family: Family, settings: dict[str, Any]) -> None:
+    if family.name == "static_words":
+        # Equal words have equal vectors, and rounding would decide which of their positions are among the best.
+        settings = {**settings, "n_best": 17}
     task = varied_task(QuestionAnswerer, family, doc_stride=3, max_question_length=5, **settings)
     task.preprocessor.sequence_length = 17
     questions, contexts = (varied_text(tiny_texts(), 31, longest, seed=3) for longest in (9, 31))
