@@ -112,9 +112,8 @@ class Prediction:
                 f"A {type(task).__name__} takes no such option: leave out --{min(unknown_options).replace('_', '-')}."
             )
         with collect_warnings():  # each part gives its own
-            task.check_answerable(
-                x, **self.options
-            )  # raises an error about any text now, not after hours of predictions
+            # An error about any text is raised here, not after hours of predictions.
+            task.check_answerable(x, **self.options)
         with iterate_in_parts(x, self.batch_size, show_progress) as parts:
             WRITERS[self.to](file, self._answers(task, parts, origins, cancel_status))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from lmzoo.checkpoints.tokenizers.files import read_tokenizer, read_tokenizer_an
 from lmzoo.checkpoints.tokenizers.keras_hub import write_keras_hub_tokenizer
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import JsonFiles
-from lmzoo.models import Backbone, CausalLM, TextClassifier
+from lmzoo.models import Backbone, CausalLM, TextClassifier, TextEmbedder
 from lmzoo.presets.converting import save_checkpoint
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone
@@ -234,6 +235,12 @@ def test_a_gpt2_with_its_own_start_and_end_tokens(tmp_path: Path) -> None:
         assert tokenizer.tokenize([f"<BOS> film{END_OF_TEXT}<EOS>"]) == [ids]
         assert loaded.preprocessor.packing == packing
     assert json.loads((tmp_path / "ours" / CONFIG).read_text("utf-8"))["tokenizer_class"] == "GPT2Tokenizer"
+    embedder = TextEmbedder(task.backbone, preprocessor=task.preprocessor)
+    with pytest.raises(PresetError, match="cannot express '<EOS>' at the end of a text"):
+        save_checkpoint(embedder, tmp_path / "embedder", to="hf")
+    preprocessor = Preprocessor(tokenizer, dataclasses.replace(packing, end=""), 17)
+    save_checkpoint(embedder, tmp_path / "embedder", to="hf", preprocessor=preprocessor)
+    assert TextEmbedder.from_preset(tmp_path / "embedder").preprocessor.packing.end == ""
 
 
 # === Packing ===

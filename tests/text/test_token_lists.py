@@ -35,4 +35,4 @@ def test_a_missing_file_is_named(kind: type[Tokenizer], tmp_path: Path) -> None:
 
 def test_the_empty_token_needs_a_valid_id() -> None:
     with pytest.raises(ValueError, match=r"^'' has the id 1000003, but 2 tokens must have ids from 0 to 3"):
-        in_order({"a": 0, "": 1_000_003}, has_gaps=True)
+        in_order({"a": 0, "": 1_000_003}, allow_gaps=True)

@@ -126,7 +126,7 @@ class SentenceCheckpoint:
         packing = base.packing
         tokenizer = _make_lowercase(base.tokenizer, self.directory) if self.do_lower_case else base.tokenizer
         is_default = packing == get_family_packing(self.transformer.family, tokenizer)
-        if is_default and getattr(self.backbone_class, "causal", False):
+        if is_default and self.transformer.family.backbone.causal:
             packing = dataclasses.replace(packing, end="")  # transformers adds no special tokens for decoders
         return Preprocessor(tokenizer, packing, base.sequence_length)
 

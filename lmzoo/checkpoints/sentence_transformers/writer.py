@@ -58,9 +58,10 @@ def check_embedder(model: Any, preprocessor: Preprocessor | None, to: str) -> No
             write_activation(layer["activation"])
     if preprocessor is None:
         return
+    family = get_family(model.backbone)
     end = preprocessor.packing.end
-    is_default = end == get_family_packing(get_family(model.backbone), preprocessor.tokenizer).end
-    if end and is_default and getattr(model.backbone, "causal", False):
+    is_default = end == get_family_packing(family, preprocessor.tokenizer).end
+    if end and is_default and family.backbone.causal:
         raise PresetError(
             f"The format 'hf' cannot express {end!r} at the end of a text, since tokenizers of decoders add no special "
             'tokens there: pass a `preprocessor=` whose packing has `end=""`.'

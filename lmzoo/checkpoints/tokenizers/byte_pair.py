@@ -50,14 +50,14 @@ class _MergesFormat(TokenizerFormat[T]):
         tokens = (
             _read_dictionary(files[0], in_order(ids_by_token))
             if len(files) == 3
-            else in_order(ids_by_token, has_gaps=True)
+            else in_order(ids_by_token, allow_gaps=True)
         )
         merges = read_lines(files[-1])
         return {"vocabulary": tokens, "merges": merges[merges[0].startswith("#version:") :]}
 
     def read_pipeline_vocabulary(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
         model = pipeline["model"]
-        tokens = remove_placeholders(in_order(model["vocab"], has_gaps=True))
+        tokens = remove_placeholders(in_order(model["vocab"], allow_gaps=True))
         return {"vocabulary": tokens, "merges": model["merges"]}
 
     def fits(self, pipeline: JsonObject) -> bool:

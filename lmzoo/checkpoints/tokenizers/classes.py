@@ -58,7 +58,7 @@ class TokenizerClass:
 
 def get_family_class(family: Family) -> TokenizerClass:
     """Return the tokenizer class of a family in transformers, with the name "" if transformers has no such class."""
-    is_decoder = _is_decoder(family)
+    is_decoder = family.backbone.causal
     name = ""
     packing = NO_PACKING if is_decoder else family.packing
     if "hf" in family.checkpoints:
@@ -73,15 +73,10 @@ def get_family_packing(family: Family, tokenizer: Tokenizer) -> Packing:
     """Return a family's packing, for a decoder's own tokenizer with the end token that the tokenizer has."""
     packing = family.packing
     end = tokenizer.end_token
-    if not (_is_decoder(family) and type(tokenizer) is family.tokenizer and packing.end and end):
+    if not (family.backbone.causal and type(tokenizer) is family.tokenizer and packing.end and end):
         return packing
     between = tuple(end if token == packing.end else token for token in packing.between)
     return dataclasses.replace(packing, end=end, between=between)
-
-
-def _is_decoder(family: Family) -> bool:
-    """Return whether a family's models are decoders."""
-    return bool(getattr(family.backbone, "causal", False))
 
 
 def list_tokenizer_classes() -> dict[str, TokenizerClass]:

@@ -45,7 +45,7 @@ def read_text(source: Source, encoding: str = "utf-8") -> str:
         raise TypeError(f"Expected the path of a file, or a file object in binary mode, got {source!r:.60}.")
     with open_text(source, encoding) as file:
         try:
-            return file.read().removeprefix("\ufeff")
+            return file.read()
         except UnicodeDecodeError as error:  # `error.object` holds the whole file
             line_number = error.object.count(b"\n", 0, error.start) + 1
             raise _make_encoding_error(f"{get_name(source)}, line {line_number}", error, encoding) from None

@@ -79,7 +79,7 @@ class MergesTokenizer(RustTokenizer):
     def _set_vocabulary(
         self, vocabulary: Mapping[str, int] | Sequence[str], merges: Iterable[str | Sequence[str]], first_line: int = 1
     ) -> None:
-        self._set_tokens(in_order(vocabulary, has_gaps=True) if isinstance(vocabulary, Mapping) else vocabulary)
+        self._set_tokens(in_order(vocabulary, allow_gaps=True) if isinstance(vocabulary, Mapping) else vocabulary)
         self._pairs = read_merges(merges, self._ids, first_line)
         self._set_backend(self._make_backend())
 

@@ -14,12 +14,12 @@ from lmzoo.common.arguments import is_integer
 _GAP = re.compile(r"\[no token \d+\]")
 
 
-def in_order(ids: Mapping[str, int], has_gaps: bool = False) -> list[str]:
+def in_order(ids: Mapping[str, int], allow_gaps: bool = False) -> list[str]:
     """Return the tokens of a mapping from tokens to ids, in order of their ids.
 
     Args:
         ids: dict from tokens to ids.
-        has_gaps: bool, whether up to half of the ids may be missing. Missing ids and the placeholders of
+        allow_gaps: bool, whether up to half of the ids may be missing. Missing ids and the placeholders of
             `make_token_entries` are returned as "".
 
     Raises:
@@ -33,7 +33,7 @@ def in_order(ids: Mapping[str, int], has_gaps: bool = False) -> list[str]:
     for first, second in itertools.pairwise(tokens):
         if ids[first] == ids[second]:
             raise ValueError(f"The id {ids[first]} belongs to two tokens, {first!r} and {second!r}.")
-    if has_gaps:
+    if allow_gaps:
         return remove_placeholders(_fill_gaps(ids, tokens))
     last_id = len(ids) - 1
     for expected_id, token in enumerate(tokens):
