@@ -72,6 +72,8 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
     generator_embeddings: ClassVar[Literal["shared", "disentangled"] | None] = None
     # Default recipes by kind of head. For other kinds, the default learning rate depends on the model's width.
     usual_recipes: ClassVar[Mapping[str, FineTuningRecipe]] = {}
+    learning_rate_factor: ClassVar[float] = 1.0  # of these default learning rates, relative to BERT's
+    encoder_class: ClassVar[type[Backbone] | None] = None  # class of an encoder-decoder's encoder as its own model
     presets = PresetsOfClass()
     # Optional parts, which a task may leave untrained.
     pooler: keras.layers.Layer | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -38,8 +38,6 @@ class EncoderDecoderBackbone(Backbone):
     """
 
     reads_source = True
-    # Class of the models that `make_encoder` returns; None if the family has no such class.
-    encoder_class: ClassVar[type[Backbone] | None] = None
     # Layers that only some families have.
     encoder_bias: RelativePositionBias | None = None
     decoder_bias: RelativePositionBias | None = None
@@ -118,7 +116,7 @@ class EncoderDecoderBackbone(Backbone):
     def make_encoder(self) -> Backbone:
         """Return a copy of the encoder as a backbone of its own, for tasks that read one text.
 
-        Low-rank updates (LoRA) are merged into the copy's weights.
+        The copy recommends the same recipes. Low-rank updates (LoRA) are merged into the copy's weights.
 
         Raises:
             ValueError: If the family has no `encoder_class`, or the model is quantized.
@@ -129,7 +127,9 @@ class EncoderDecoderBackbone(Backbone):
             raise ValueError(f"This {type(self).__name__} is quantized. Make the encoder before `quantize`.")
         field_names = {field.name for field in dataclasses.fields(self.encoder_class.config_class)}
         config = {name: value for name, value in dataclasses.asdict(self.config).items() if name in field_names}
-        encoder = self.encoder_class(**config, dtype=self.dtype_policy, remat=self.remat)
+        encoder = self.encoder_class(
+            **config, dtype=self.dtype_policy, remat=self.remat, fine_tuning=self.fine_tuning or None
+        )
         optional_layers = ((self.encoder_bias, "position_bias"), (self.encoder_norm, "final_norm"))
         layer_pairs = [
             (self.embeddings, encoder.embeddings),

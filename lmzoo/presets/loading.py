@@ -140,7 +140,7 @@ def load_task(
             cls = _find_stored_task(source, preset)
         check_head_kind(cls)
         backbone = _build_backbone(source, preset, backbone_class, load_weights, backbone_overrides)
-        takes_encoder = not cls.supports(get_family(backbone)) and getattr(backbone, "encoder_class", None) is not None
+        takes_encoder = not cls.supports(get_family(backbone)) and backbone.encoder_class is not None
         if takes_encoder:  # the task reads one text, and the preset is of an encoder and a decoder
             if load_weights:
                 source.load(backbone)

@@ -87,7 +87,7 @@ def recipes_to_json(recipes: Mapping[str, FineTuningRecipe]) -> dict[str, dict[s
     }
 
 
-def make_default_recipe(hidden_dim: int) -> FineTuningRecipe:
+def make_default_recipe(hidden_dim: int, factor: float = 1.0) -> FineTuningRecipe:
     """Return the default recipe for backbones that recommend none, scaled to their width.
 
     The peak learning rate is 5e-5 at a width of 768, as in Devlin et al. (2019), and inversely proportional to the
@@ -95,5 +95,6 @@ def make_default_recipe(hidden_dim: int) -> FineTuningRecipe:
 
     Args:
         hidden_dim: int, width of the backbone.
+        factor: float, the backbone's `learning_rate_factor`.
     """
-    return FineTuningRecipe(5e-5 * 768 / hidden_dim)
+    return FineTuningRecipe(factor * 5e-5 * 768 / hidden_dim)

@@ -12,12 +12,12 @@ import pytest
 
 import lmzoo.registry.family
 from lmzoo.families.gpt2 import FAMILY as GPT2
-from lmzoo.models import CausalLM, Pretrainer, XlnetBackbone
+from lmzoo.models import CausalLM, Pretrainer, Seq2SeqLM, TextClassifier, XlnetBackbone
 from lmzoo.pretraining import Recipe
 from lmzoo.pretraining.encoders import build_encoder_backbone
 from lmzoo.pretraining.fine_tuning import choose_recipes_by_size
 from lmzoo.registry.family import families
-from lmzoo.testing import tiny_task
+from lmzoo.testing import tiny_backbone, tiny_task
 from lmzoo.text import Masking, SpanCorruption
 from lmzoo.training import FineTuningRecipe
 
@@ -151,6 +151,21 @@ def test_fine_tuning_depends_on_the_width(width, objective, expected):
     unpooled = {"token_classification", "question_answering", "embedding", "masked_lm"}
     without_pooling = dataclasses.replace(expected, pooling=None)
     assert {head for head, recipe in recipes.items() if recipe == without_pooling} == unpooled
+
+
+def test_encoders_of_encoder_decoders_have_recipes():
+    task = tiny_task(Seq2SeqLM, families()["t5"])
+    task.backbone.fine_tuning = recipes = choose_recipes_by_size(task)
+    width = task.backbone.config.hidden_dim
+    rate = 3 * float(f"{5e-5 * (768 / width) ** (5 / 3):.1g}")
+    assert recipes["seq2seq_lm"] == FineTuningRecipe(1e-3)
+    assert recipes["token_classification"] == FineTuningRecipe(rate, epochs=6)
+    assert recipes["classification"] == FineTuningRecipe(rate, epochs=6, pooling="mean")
+    assert not recipes.keys() & {"masked_lm", "causal_lm"}
+    assert TextClassifier(task.backbone.make_encoder(), num_classes=3).recipe == recipes["classification"]
+    assert TextClassifier(tiny_backbone(families()["t5_encoder"]), num_classes=3).recipe == FineTuningRecipe(
+        3 * 5e-5 * 768 / width
+    )
 
 
 def test_fine_tuning_of_wide_causal_models_reads_the_last_token():

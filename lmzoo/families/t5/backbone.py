@@ -193,6 +193,8 @@ class T5EncoderBackbone(TransformerBackbone):
     """
 
     config_class = T5EncoderConfig
+    # Adam's steps do not depend on the scale of the weights, and T5's are initialized with larger values than BERT's.
+    learning_rate_factor = 3.0
     norm = "pre"
     has_pooler = False
     use_bias = False

@@ -25,7 +25,6 @@ _CONFIG: dict[str, tuple[str, object]] = {
     "relative_attention_num_buckets": ("num_buckets", 32),
     "relative_attention_max_distance": ("max_distance", 128),
 }
-_FEED_FORWARD = {"dense_act_fn": "activation", "is_gated_act": "gated"}
 _DECODER = ("num_decoder_layers", "scale_decoder_outputs", "tie_word_embeddings")
 # "silu" and "gelu_new" come before their synonyms, since the first spelling is written.
 _ACTIVATIONS = {"silu": "swish", "swish": "swish", "gelu_new": "gelu_tanh", **ACTIVATIONS}
@@ -76,7 +75,7 @@ def _make_config_table(rewritten_keys: dict[str, str], **table: Any) -> ConfigTa
         _CONFIG,
         aliases={"head_dim": "d_kv"},
         rewrite=_add_derived_keys,
-        rewritten={**_FEED_FORWARD, **rewritten_keys},
+        rewritten={"dense_act_fn": "activation", "is_gated_act": "gated", **rewritten_keys},
         derive=_write_feed_forward,
         values={"activation": _ACTIVATIONS},
         allowed={"is_encoder_decoder": (True, False, None)},

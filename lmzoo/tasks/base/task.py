@@ -254,7 +254,9 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, FollowsWeights, NamedInpu
         recommended_recipe = self.backbone.fine_tuning.get(self.head_kind) or self.backbone.usual_recipes.get(
             self.head_kind
         )
-        return recommended_recipe or make_default_recipe(self.backbone.config.hidden_dim)
+        return recommended_recipe or make_default_recipe(
+            self.backbone.config.hidden_dim, self.backbone.learning_rate_factor
+        )
 
     def default_loss(self) -> Losses:
         """Return the loss that `compile` uses for `loss="auto"`."""
