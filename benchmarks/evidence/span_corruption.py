@@ -111,6 +111,10 @@ sentences) and parts of speech (EWT, 1,000 sentences), fine-tuned with the recip
 T5, only the encoder is fine-tuned. The rule allows span corruption to be one point worse.""",
         limits="The paper fine-tunes the decoder as well, and compares at equal steps. The arms also differ "
         "in their vocabularies (WordPiece in lowercase, and SentencePiece) and in where they normalize.",
+        reading="""A tagger on T5's encoder is right about 68% of the words, and one on the encoder with masked tokens
+about 83%. The recipe of the fine-tuning explains little of this: on training sentences that one of the taggers did not
+see, peak learning rates of 0.001, 0.003 (T5's recipe) and 0.006 give 62, 67 and 68%. On SST-2 the encoders are seven
+points apart, and T5's encoder gives the same 63% with 0.0003, 0.001 and 0.003.""",
     ),
     Claim(
         name="pretrained_translation",
