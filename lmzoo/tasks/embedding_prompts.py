@@ -31,7 +31,10 @@ def check_prompts(prompts: Mapping[str, str] | None, default_prompt: str | None)
             raise ValueError(f"The prompt {name!r:.60} is not valid Unicode: {text!r:.60}.")
     if default_prompt is not None and default_prompt not in prompt_texts:
         names = ", ".join(map(repr, prompt_texts)) or "none"
-        raise ValueError(f"There is no prompt {default_prompt!r:.60}; `prompts` has {names:.300}.")
+        advice = (
+            "" if prompt_texts else f' Set them when you load the model: prompts={{{default_prompt!r:.60}: "..."}}.'
+        )
+        raise ValueError(f"There is no prompt {default_prompt!r:.60}; `prompts` has {names:.300}.{advice}")
     return prompt_texts
 
 

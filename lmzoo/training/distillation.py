@@ -428,14 +428,20 @@ def _check_tasks(student: Any, teacher: Any, y: Any) -> DistillationSettings:
 
     Raises:
         TypeError: If the student cannot be distilled, or the teacher is a task of another class.
-        ValueError: If their class names or `multi_label` differ, if a task reads long texts in windows, if tasks
-            that predict tokens have different vocabularies, or if `y` is passed to tasks that take no labels.
+        ValueError: If they share weights, if their class names or `multi_label` differ, if a task reads long texts in
+            windows, if tasks that predict tokens have different vocabularies, or if `y` is passed to tasks that take no
+            labels.
     """
     settings: DistillationSettings | None = getattr(student, "distillation", None)
     if settings is None:
         raise TypeError(f"`student` must be a task with logits or vectors to compare, got {type(student).__name__}.")
     if getattr(teacher, "head_kind", None) != student.head_kind:
         raise TypeError(f"`teacher` must be a `lmzoo.models.{type(student).__name__}`, got {type(teacher).__name__}.")
+    if {id(weight) for weight in student.weights} & {id(weight) for weight in teacher.weights}:
+        raise ValueError(
+            "Student and teacher share weights, so the training would change the teacher. Make the student with "
+            "`lmzoo.training.smaller`, or load it on its own."
+        )
     for name in ("class_names", "multi_label"):
         values = [getattr(task, name) for task in (student, teacher)]
         if values[0] != values[1]:

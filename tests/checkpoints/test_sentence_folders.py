@@ -436,6 +436,7 @@ def test_unknown_activations_of_cross_encoders_are_refused(key, tmp_path):
 
 WRITTEN = [
     ({"projection": [{"kind": "truncate", "units": 5}, {"kind": "normalize"}]}, "only at the end of a `projection`"),
+    ({"projection": [{"kind": "truncate", "units": 5}]}, "cannot express `normalize=True` after `truncate`: .*=False`"),
     (
         {"projection": [{"kind": "dense", "units": 5, "activation": "gelu_tanh"}]},
         "cannot express the activation 'gelu_ta",

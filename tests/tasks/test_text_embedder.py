@@ -371,7 +371,10 @@ def test_half_precision_gives_float32():
         ({"matryoshka_widths": [3, 5000]}, "`matryoshka_widths` must be .* of at most \\d+, the width of the vectors"),
         ({"matryoshka_widths": []}, "`matryoshka_widths` must be a list of distinct positive integers"),
         ({"pair_prompts": "query"}, "`pair_prompts` must be None, or two names"),
-        ({"pair_prompts": ("query", None)}, "There is no prompt 'query'; `prompts` has none"),
+        (
+            {"pair_prompts": ("query", None)},
+            "There is no prompt 'query'; `prompts` has none. Set them .*'query': \"...\"}.",
+        ),
         (
             {"prompts": {"pair": "a "}, "pair_prompts": (None, "pair")},
             "`pair_prompts` must be names other than those of exported signatures, serving_default, pair, tokens",

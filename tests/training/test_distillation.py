@@ -258,6 +258,14 @@ def test_backbones_without_layers_to_leave_out_have_no_smaller_student(family):
         smaller(task)
 
 
+def test_a_student_shares_no_weights_with_its_teacher(eager):
+    teacher = tiny_task(TextEmbedder, families()["static_words"])
+    student = TextEmbedder(teacher.backbone, teacher.preprocessor, pooling="max")
+    for task in (student, teacher):
+        with pytest.raises(ValueError, match="Student and teacher share weights, so the training would change"):
+            distill(task, teacher, ["a"])
+
+
 @pytest.mark.slow
 def test_wrong_arguments_are_refused(teacher):
     student = smaller(teacher, 1)
@@ -407,18 +415,18 @@ def test_each_embedder_reads_its_default_prompt(eager):
 
 
 def test_arguments_that_do_not_fit_the_task_are_refused(eager):
-    embedder = make_teacher("embedder")
+    student, embedder = (make_teacher("embedder") for _ in range(2))
     for weights in ((1, 0, 1), (0, 1, 0)):
         with pytest.raises(ValueError, match=r"`weights` must be \(0, 0, 1\) for a task that compares only vectors"):
-            distill(embedder, embedder, ["a"], weights=weights)
+            distill(student, embedder, ["a"], weights=weights)
     with pytest.raises(ValueError, match="`texts` must be a list of single texts, got pairs"):
-        distill(embedder, embedder, [("a", "b")])
+        distill(student, embedder, [("a", "b")])
     for name in ("batch_size", "epochs"):
         with pytest.raises(ValueError, match=f"`{name}` must be an integer of at least 1, got 0"):
-            distill(embedder, embedder, ["a"], **{name: 0})
-    classifier = make_teacher("classifier")
+            distill(student, embedder, ["a"], **{name: 0})
+    student, classifier = (make_teacher("classifier") for _ in range(2))
     with pytest.raises(ValueError, match="`weights` must be above 0 for a term other than labels"):
-        distill(classifier, classifier, ["a"], weights=(0, 1, 0))
+        distill(student, classifier, ["a"], weights=(0, 1, 0))
 
 
 def test_texts_may_be_a_generator(eager):

@@ -51,6 +51,11 @@ def check_embedder(model: Any, preprocessor: Preprocessor | None, to: str) -> No
             raise PresetError(f"The format {to!r} cannot express `similarity={model.similarity!r}`.")
         return
     layers = _list_layers(model)
+    if model.normalize and model.projection and model.projection[-1]["kind"] == "truncate":
+        raise PresetError(
+            "The format 'hf' cannot express `normalize=True` after `truncate`: load the model with `normalize=False`, "
+            "which changes no cosine similarity."
+        )
     for layer in layers:
         if layer["kind"] == "truncate":
             raise PresetError("The format 'hf' can express `truncate` only at the end of a `projection`.")
