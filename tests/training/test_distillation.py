@@ -444,11 +444,11 @@ def test_tasks_that_do_not_match_are_refused():
     teacher = make_teacher("classifier")
     with pytest.raises(ValueError, match=r"must have the same `class_names`, got \['0', '1'\]"):
         distill(tiny_task(TextClassifier, families()["bert"], num_classes=2), teacher, ["a"])
-    embedder = make_teacher("embedder")
+    student, embedder = (make_teacher("embedder") for _ in range(2))
     with pytest.raises(ValueError, match="A TextEmbedder is distilled from texts alone: leave out `y`"):
-        distill(embedder, embedder, ["a"], [1])
+        distill(student, embedder, ["a"], [1])
     projection = [{"kind": "dense", "units": 7}]
-    narrow = TextEmbedder(embedder.backbone, embedder.preprocessor, projection=projection)
+    narrow = TextEmbedder(student.backbone, student.preprocessor, projection=projection)
     with pytest.raises(ValueError, match=r"have 7 and .* dimensions: .*Add a `projection` to the student"):
         distill(narrow, embedder, ["a"])
     regressor = tiny_task(TextRegressor, families()["bert"])
@@ -456,6 +456,6 @@ def test_tasks_that_do_not_match_are_refused():
         distill(regressor, regressor, ["a"])
     with pytest.raises(ValueError, match="same vocabulary"):
         distill(make_teacher("tagger"), tiny_task(TokenClassifier, families()["roberta"], num_classes=3), ["a"])
-    tagger = tiny_task(TokenClassifier, families()["bert"], num_classes=3, crf=True)
+    taggers = [tiny_task(TokenClassifier, families()["bert"], num_classes=3, crf=True) for _ in range(2)]
     with pytest.raises(ValueError, match="with `crf` cannot be distilled"):
-        distill(tagger, tagger, ["a"])
+        distill(*taggers, ["a"])
